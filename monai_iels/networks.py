@@ -51,13 +51,12 @@ class IELNet(nn.Module):
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Any:
         """Return what the network returns, with the layer applied to every head in train mode."""
         out = self.network(x, *args, **kwargs)
-        if self.layer is None or not self.training:
+        layer = self.layer
+        if layer is None or not self.training:
             return out
         if isinstance(out, Tensor):
-            return _apply(self.layer, out, x.ndim)
-        return tree_map_only(
-            Tensor, lambda head: _apply(self.layer, head, x.ndim) if head.ndim >= x.ndim else head, out
-        )
+            return _apply(layer, out, x.ndim)
+        return tree_map_only(Tensor, lambda head: head if head.ndim < x.ndim else _apply(layer, head, x.ndim), out)
 
 
 def _apply(layer: nn.Module, head: Tensor, ndim: int) -> Tensor:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import ClassVar, Literal
 
 import torch
@@ -89,8 +90,14 @@ class ConvexCurveMotion(Evolution):
 
     def __post_init__(self) -> None:
         self.spacing = check_spacing(self.spacing)
-        self.radii = tuple(float(r) for r in self.radii)
-        self.regions = tuple(tuple(region) for region in self.regions)
+        try:
+            self.radii = tuple(float(r) for r in self.radii)
+            self.regions = tuple(tuple(region) for region in self.regions)
+        except TypeError:
+            raise ValueError(
+                "Expected `radii` such as (5, 10, 15) and `regions` such as ((1,), (2, 3)), "
+                f"got radii {self.radii} and regions {self.regions}."
+            ) from None
         if not self.radii or not all(math.isfinite(r) and r >= 1 for r in (*self.radii, self.band)):
             raise ValueError(f"Expected `radii` and `band` of at least 1, got radii {self.radii} and band {self.band}.")
         channels = [channel for region in self.regions for channel in region]
@@ -178,9 +185,10 @@ class ConvexCurveMotion(Evolution):
 
 
 def _log_odds(u: Tensor, region: Sequence[int]) -> Tensor:
-    inside = [k for k in range(u.shape[1]) if k in region]
-    outside = [k for k in range(u.shape[1]) if k not in region]
-    return torch.logsumexp(u[:, inside], 1) - torch.logsumexp(u[:, outside], 1)
+    channels = u.unbind(1)
+    inside = reduce(torch.logaddexp, [u_k for k, u_k in enumerate(channels) if k in region])
+    outside = reduce(torch.logaddexp, [u_k for k, u_k in enumerate(channels) if k not in region])
+    return inside - outside
 
 
 def _concave(inside: Tensor, radii: Sequence[float], spacing: Sequence[float]) -> Tensor:

@@ -1,0 +1,236 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""Time the layers against the direct implementations, MONAI's shape-aware losses and a training step.
+
+Prints a Markdown table of ratios from one run; every time is the median of several, forward and backward, on the CPU.
+Use one thread, or two on a machine that does nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import platform
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import monai
+import torch
+from direct import curve_motion_by_convolutions, loop_of_convolutions
+from monai.losses import HausdorffDTLoss, SoftclDiceLoss
+from monai.networks.nets import BasicUNet
+from torch import Tensor
+
+from monai_iels import ConvexCurveMotion, Evolution, HeatDiffusion, InverseEvolutionLayer
+
+REPEATS = 5
+HEAT = HeatDiffusion(spacing=2.0)
+CURVE = ConvexCurveMotion()
+LARGE = (4, 3, 512, 512)
+
+
+def main() -> None:
+    """Run every comparison and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=1, help="threads for torch (default: 1)")
+    parser.add_argument("--output", type=Path, help="also write the table to this Markdown file")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    torch.manual_seed(0)
+
+    rows = [["what", "compared with", "time", "other", "ratio", "goal"]]
+    for section in (heat_against_the_loop, heat_over_steps, curve_against_convolutions, losses, training_step, memory):
+        print(f"{section.__name__.replace('_', ' ')} ...", file=sys.stderr, flush=True)
+        rows += section()
+    threads = f"{arguments.threads} thread{'s' if arguments.threads > 1 else ''}"
+    table = "\n".join(
+        [
+            f"Forward and backward on the CPU, {threads}, median of {REPEATS}; torch {torch.__version__}, "
+            f"MONAI {monai.__version__}, Python {platform.python_version()}.",
+            "",
+            markdown(rows),
+            "",
+        ]
+    )
+    print(table)
+    if arguments.output:
+        arguments.output.write_text(table)
+
+
+def heat_against_the_loop() -> list[list[str]]:
+    """Compare the exact propagation with the loop of convolutions."""
+    rows = []
+    for shape, steps, goal in (((16, 2, 256, 256), 30, 10), (LARGE, 20, 3)):
+        u = torch.randn(shape)
+        ours, loop = medians(
+            lambda u=u, steps=steps: through(u, lambda u: HEAT.evolve(u, -0.1, steps)),
+            lambda u=u, steps=steps: through(u, lambda u: loop_of_convolutions(u, -0.1, steps, 2.0)),
+        )
+        rows.append(row(f"heat, {by(shape)}, {steps} steps", "loop of convolutions", ours, loop, f"at least {goal}x"))
+    return rows
+
+
+def heat_over_steps() -> list[list[str]]:
+    """Compare many steps with few."""
+    u = torch.randn(16, 2, 256, 256)
+    many, few = medians(*(lambda n=n: through(u, lambda u: HEAT.evolve(u, -0.1, n)) for n in (100, 10)))
+    return [["heat, 100 steps", "heat, 10 steps", ms(many), ms(few), f"{many / few:.2f} of it", "at most 1.2"]]
+
+
+def curve_against_convolutions() -> list[list[str]]:
+    """Compare curve motion with disk convolutions, of which one step is timed."""
+    u = smooth_logits(LARGE)
+    phi = CURVE.level_sets(u)
+    (ours,) = medians(lambda: through(u, lambda u: CURVE.evolve(u, -0.1, 20)))
+    (one_mask,) = medians(lambda: through(phi, direct_step))
+    (per_class,) = medians(lambda: through(u, direct_step), repeats=1)
+    what = f"curve motion, {by(LARGE)}, 20 steps"
+    return [
+        row(what, "disk convolutions, one for each class (`groups=3`), one step x 20", ours, 20 * per_class,
+            "at least 100x"),
+        row(what, "disk convolutions of the region's mask alone, one step x 20", ours, 20 * one_mask, ""),
+    ]  # fmt: skip
+
+
+def losses() -> list[list[str]]:
+    """Compare the layers with what MONAI's shape-aware losses cost on the same logits."""
+    u = smooth_logits(LARGE)
+    label = torch.nn.functional.one_hot(smooth_logits(LARGE).argmax(1), 3).movedim(-1, 1).float()
+    heat, curve = medians(
+        lambda: through(u, lambda u: HEAT.evolve(u, -0.1, 20)),
+        lambda: through(u, lambda u: CURVE.evolve(u, -0.1, 20)),
+    )
+    known = {"SoftclDiceLoss, 3 iterations": SoftclDiceLoss(iter_=3), "HausdorffDTLoss": HausdorffDTLoss(softmax=True)}
+    if hasattr(monai.losses, "BoundaryLoss"):
+        known["BoundaryLoss"] = monai.losses.BoundaryLoss()
+    rows = []
+    for name, loss in known.items():
+        activated = isinstance(loss, HausdorffDTLoss)
+        (other,) = medians(
+            lambda loss=loss, activated=activated: through(u, lambda u: loss(u if activated else u.softmax(1), label)),
+            repeats=3,
+        )
+        rows.append(row(f"heat, {by(LARGE)}, 20 steps", name, heat, other, ""))
+        rows.append(row(f"curve motion, {by(LARGE)}, 20 steps", name, curve, other, ""))
+    return rows
+
+
+def training_step() -> list[list[str]]:
+    """Compare the layers with a training step of the paper's network."""
+    shape = (1, 3, 512, 512)
+    network = BasicUNet(2, 3, 3, features=(64, 128, 256, 512, 1024, 64))
+    optimizer = torch.optim.Adam(network.parameters(), lr=2e-4)
+    image, label, u = torch.randn(shape), torch.randint(0, 3, (1, 512, 512)), smooth_logits(shape)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(network(image), label).backward()
+        optimizer.step()
+
+    step()
+    heat, curve, whole = medians(
+        lambda: through(u, lambda u: HEAT.evolve(u, -0.1, 20)),
+        lambda: through(u, lambda u: CURVE.evolve(u, -0.1, 20)),
+        step,
+        repeats=3,
+    )
+    other = f"training step of BasicUNet (64 to 1024 features), {by(shape)}"
+    return [
+        ["heat, 20 steps", other, ms(heat), ms(whole), f"{heat / whole:.2%} of it", "at most 1 %"],
+        ["curve motion, 20 steps", other, ms(curve), ms(whole), f"{curve / whole:.2%} of it", "at most 3 %"],
+    ]
+
+
+def memory() -> list[list[str]]:
+    """Measure the largest extra memory in a process of its own."""
+    logits = 4 * torch.Size(LARGE).numel()
+    rows = []
+    for name, evolution in (("heat", HEAT), ("curve motion", CURVE)):
+        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+            extra = pool.submit(extra_memory, evolution).result()
+        what = f"peak extra memory of {name}, {by(LARGE)}, 20 steps"
+        rows.append([what, "the logits", mb(extra), mb(logits), f"{extra / logits:.1f} of it", ""])
+    return rows
+
+
+def extra_memory(evolution: Evolution) -> int:
+    """Return by how many bytes the forward and backward pass raises this process's peak."""
+    torch.set_num_threads(1)
+    layer = InverseEvolutionLayer(evolution, 0.1, 20)
+    through(torch.randn(1, 3, 8, 8), layer)
+    u = smooth_logits(LARGE).requires_grad_()
+    grad = torch.ones_like(u)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    layer(u).backward(grad)
+    return 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+
+
+def direct_step(phi: Tensor) -> Tensor:
+    """Take one step of Algorithm 1 with the paper's radii."""
+    return curve_motion_by_convolutions(phi, -0.1, 1, (5, 10, 15), 3)
+
+
+def smooth_logits(shape: tuple[int, ...]) -> Tensor:
+    """Return logits with blobs of about 30 pixels, as a network's early outputs have them."""
+    coarse = torch.randn(*shape[:2], *(max(1, size // 16) for size in shape[2:]))
+    return 3 * torch.nn.functional.interpolate(coarse, size=shape[2:], mode="bicubic")
+
+
+def through(u: Tensor, function: Callable[[Tensor], Tensor]) -> None:
+    """Run ``function`` forward and backward."""
+    function(u.detach().requires_grad_()).square().mean().backward()
+
+
+def medians(*functions: Callable[[], object], repeats: int = REPEATS) -> list[float]:
+    """Return the median seconds of each, measured in turn so that a noisy machine is noisy to all."""
+    times: list[list[float]] = [[] for _ in functions]
+    for _ in range(repeats):
+        for function, seconds in zip(functions, times, strict=True):
+            start = time.perf_counter()
+            function()
+            seconds.append(time.perf_counter() - start)
+    return [statistics.median(seconds) for seconds in times]
+
+
+def row(what: str, other: str, ours: float, theirs: float, goal: str) -> list[str]:
+    """Return a row of the table that says how many times faster ours is."""
+    return [what, other, ms(ours), ms(theirs), f"{theirs / ours:.3g}x faster", goal]
+
+
+def by(shape: tuple[int, ...]) -> str:
+    """Return a shape as 4x3x512x512."""
+    return "x".join(map(str, shape))
+
+
+def ms(seconds: float) -> str:
+    """Return a time in milliseconds."""
+    return f"{1000 * seconds:,.0f} ms"
+
+
+def mb(size: float) -> str:
+    """Return a size in megabytes."""
+    return f"{size / 1e6:,.0f} MB"
+
+
+def markdown(rows: list[list[str]]) -> str:
+    """Return rows as a Markdown table, the first being its header."""
+    header, *body = rows
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in [header, ["---"] * len(header), *body])
+
+
+if __name__ == "__main__":
+    main()

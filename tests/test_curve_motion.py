@@ -1,0 +1,370 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""Convex curve motion against a slow, independent Algorithm 1, and against shapes whose convexity is known."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from skimage.measure import regionprops
+from torch.profiler import ProfilerActivity, profile
+
+from monai_iels import ConvexCurveMotion
+from monai_iels.evolutions.curve_motion import _moving, _moving_op
+
+
+def field(*shape, seed=0):
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+class BruteForce:
+    """Algorithm 1 of the paper for one image ``(C, *spatial)``, pixel by pixel over all pairs of pixels."""
+
+    def __init__(self, radii, band, regions, activation, spacing):
+        self.radii, self.band, self.regions, self.activation, self.spacing = radii, band, regions, activation, spacing
+
+    def level_set(self, u, region):
+        if self.activation == "sigmoid":
+            return u[region[0]]
+        outside = [k for k in range(len(u)) if k not in region]
+        if len(region) == len(outside) == 1:
+            return u[region[0]] - u[outside[0]]
+        return np.log(np.exp(u[list(region)]).sum(0)) - np.log(np.exp(u[outside]).sum(0))
+
+    def distances(self, shape):
+        points = np.argwhere(np.ones(shape)) * np.asarray(self.spacing)
+        return np.sqrt(((points[:, None] - points[None]) ** 2).sum(-1))
+
+    def masks(self, phi):
+        f = (phi > 0).ravel()
+        distance = self.distances(phi.shape)
+        concave = np.zeros_like(f)
+        for r in self.radii:
+            reach = [range(-math.ceil(r / h), math.ceil(r / h) + 1) for h in self.spacing]
+            ball = sum(
+                math.hypot(*(k * h for k, h in zip(offset, self.spacing, strict=True))) <= r
+                for offset in itertools.product(*reach)
+            )
+            concave |= ~f & (2 * ((distance <= r) & f).sum(1) > ball)
+        near = ((distance <= self.band) & concave).any(1)
+        return concave.reshape(phi.shape), near.reshape(phi.shape)
+
+    def norm(self, phi):
+        padded = np.pad(phi, 1, mode="edge")
+        center = (slice(1, -1),) * phi.ndim
+        slopes = [
+            (np.roll(padded, -1, axis)[center] - np.roll(padded, 1, axis)[center]) / (2 * h)
+            for axis, h in enumerate(self.spacing)
+        ]
+        return np.sqrt(sum(slope**2 for slope in slopes))
+
+    def evolve(self, u, dt, steps):
+        for _ in range(steps):
+            moved = u.copy()
+            for region in self.regions:
+                phi = self.level_set(u, region)
+                moved[list(region)] += dt * self.masks(phi)[1] * self.norm(phi)
+            u = moved
+        return u
+
+
+CONFIGURATIONS = st.one_of(
+    st.tuples(st.just(2), st.just("softmax"), st.just(((1,),))),
+    st.tuples(st.just(3), st.just("softmax"), st.sampled_from([((1,),), ((1, 2),), ((1, 2), (2,)), ((0,), (2,))])),
+    st.tuples(st.just(2), st.just("sigmoid"), st.sampled_from([((0,),), ((0,), (1,))])),
+)
+SPATIAL = st.one_of(
+    st.tuples(st.integers(1, 14), st.integers(1, 14)),
+    st.tuples(st.integers(1, 6), st.integers(2, 7), st.integers(2, 7)),
+)
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    spatial=SPATIAL,
+    configuration=CONFIGURATIONS,
+    radii=st.lists(st.sampled_from([1, 1.5, 2, 3, 5, 8]), min_size=1, max_size=3),
+    band=st.sampled_from([1, 2, 3]),
+    spacing=st.sampled_from([(1.0, 1.0, 1.0), (2.0, 1.0, 0.5), (1.5, 1.5, 1.5)]),
+    dt=st.sampled_from([0.1, -0.1, -0.7]),
+    integer=st.booleans(),
+    seed=st.integers(0, 10**6),
+)
+def test_equals_brute_force(spatial, configuration, radii, band, spacing, dt, integer, seed):
+    channels, activation, regions = configuration
+    spacing = spacing[: len(spatial)]
+    u = 2 * np.random.default_rng(seed).standard_normal((2, channels, *spatial))
+    if integer and channels == 2:
+        u = u.round()  # ties: phi = 0 and flat patches
+    motion = ConvexCurveMotion(radii, band, regions, activation, spacing)
+    oracle = BruteForce(radii, band, regions, activation, spacing)
+
+    phi = motion.level_sets(torch.as_tensor(u))
+    concave, moving = motion.concave(phi), motion.moving(phi)
+    for image, region in itertools.product(range(2), range(len(regions))):
+        expected_concave, expected_moving = oracle.masks(oracle.level_set(u[image], regions[region]))
+        np.testing.assert_array_equal(concave[image, region].numpy(), expected_concave)
+        np.testing.assert_array_equal(moving[image, region].numpy(), expected_moving)
+
+    evolved = motion.evolve(torch.as_tensor(u), dt, 3).numpy()
+    expected = np.stack([oracle.evolve(image, dt, 3) for image in u])
+    np.testing.assert_allclose(evolved, expected, rtol=0, atol=1e-6)
+
+
+SIZE = 96
+Y, X = torch.meshgrid(*[torch.arange(SIZE, dtype=torch.float64) - SIZE / 2] * 2, indexing="ij")
+DISK = 30 - (X**2 + Y**2).sqrt()
+NOTCHED = torch.minimum(DISK, torch.maximum(X.abs() - 8, Y))
+CRESCENT = torch.minimum(DISK, ((X - 15) ** 2 + Y**2).sqrt() - 22)
+
+
+def of_one_channel(**kwargs):
+    return ConvexCurveMotion(regions=((0,),), activation="sigmoid", **kwargs)
+
+
+def rotated(degrees, level):
+    angle = math.radians(degrees)
+    return level(X * math.cos(angle) + Y * math.sin(angle), Y * math.cos(angle) - X * math.sin(angle))
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.3, 0.5])
+def test_digital_disks_are_convex_at_every_size(shift):
+    radii = torch.arange(1, 40, 0.5, dtype=torch.float64)[:, None, None]
+    disks = radii - ((X - shift) ** 2 + (Y - shift) ** 2).sqrt()
+    assert not of_one_channel().concave(disks[:, None]).any()
+
+
+@pytest.mark.parametrize("degrees", range(0, 90, 10))
+def test_digital_rectangles_and_ellipses_are_convex_at_every_angle(degrees):
+    motion = of_one_channel()
+    rectangle = rotated(degrees, lambda a, b: torch.minimum(30 - a.abs(), 12 - b.abs()))
+    ellipse = rotated(degrees, lambda a, b: 1 - ((a / 35) ** 2 + (b / 15) ** 2).sqrt())
+    for phi in (rectangle[None, None], ellipse[None, None]):
+        assert not motion.concave(phi).any()
+        assert torch.equal(motion.evolve(phi, -0.1, 20), phi)
+
+
+def test_a_region_cut_by_the_border_is_convex():
+    phi = -torch.ones(1, 1, 40, 50)
+    phi[..., :25, :30] = 1
+    assert not of_one_channel().concave(phi).any()
+
+
+def test_balls_and_boxes_are_convex_and_a_dented_ball_is_not():
+    axes = torch.meshgrid(*[torch.arange(25, dtype=torch.float64) - 12] * 3, indexing="ij")
+    distance = sum(axis**2 for axis in axes).sqrt()
+    ball, box = 9.3 - distance, 7 - torch.stack([axis.abs() for axis in axes]).amax(0)
+    dented = torch.minimum(ball, ((axes[0] - 9) ** 2 + axes[1] ** 2 + axes[2] ** 2).sqrt() - 5)
+    motion = of_one_channel(radii=(3, 6))
+    assert not motion.concave(torch.stack([ball, box])[:, None]).any()
+    assert motion.concave(dented[None, None]).any()
+
+
+def test_what_is_flagged_between_two_disks():
+    """The paper's condition knows nothing of components: a gap counts as concave where it is narrow for a radius."""
+    gap = torch.maximum(20 - ((X + 21) ** 2 + Y**2).sqrt(), 20 - ((X - 21) ** 2 + Y**2).sqrt())[None, None]
+    flagged = of_one_channel().concave(gap)[0, 0]
+    assert flagged.any()
+    assert flagged[X.abs() > 10].sum() == 0
+    apart = torch.maximum(20 - ((X + 27) ** 2 + Y**2).sqrt(), 20 - ((X - 27) ** 2 + Y**2).sqrt())[None, None]
+    assert not of_one_channel().concave(apart).any()
+
+
+def solidity(phi):
+    return regionprops((phi[0, 0] > 0).int().numpy())[0].solidity
+
+
+@pytest.mark.parametrize("shape", [NOTCHED, CRESCENT], ids=["notched disk", "crescent"])
+def test_concavity_grows_backward_and_shrinks_forward(shape):
+    motion, phi = of_one_channel(), shape[None, None]
+    forward, backward = [phi], [phi]
+    for _ in range(6):
+        forward.append(motion.evolve(forward[-1], 0.1, 10))
+        backward.append(motion.evolve(backward[-1], -0.1, 10))
+    rising, falling = [solidity(phi) for phi in forward], [solidity(phi) for phi in backward]
+    assert rising == sorted(rising)
+    assert falling == sorted(falling, reverse=True)
+    assert rising[-1] - rising[0] > 0.05
+    assert falling[0] - falling[-1] > 0.05
+    # Only the concave side moves: the far side of the outline stays where it was.
+    far = (X < -25) if shape is CRESCENT else (Y > 25)
+    assert torch.equal(backward[-1][0, 0][far], phi[0, 0][far])
+
+
+def test_forward_motion_ends_at_a_convex_region():
+    motion = of_one_channel()
+    convex = motion.evolve(NOTCHED[None, None], 0.1, 400)
+    assert solidity(convex) > 0.98 > 0.9 > solidity(NOTCHED[None, None])
+    assert not motion.concave(convex).any()
+    assert torch.equal(motion.evolve(convex, 0.1, 10), convex)
+
+
+@pytest.mark.parametrize("regions", [((1,),), ((1, 2),), ((0, 3),)])
+def test_the_region_shift_is_exact(regions):
+    motion = ConvexCurveMotion(radii=(3, 5), band=2, regions=regions)
+    u = 3 * field(2, 4, 20, 24)
+    u[:, list(regions[0])] += 2
+    phi = motion.level_sets(u)
+    inside, outside = list(regions[0]), [k for k in range(4) if k not in regions[0]]
+    torch.testing.assert_close(phi[:, 0], u[:, inside].logsumexp(1) - u[:, outside].logsumexp(1))
+    slopes = [torch.as_tensor(np.gradient(np.pad(phi[:, 0].numpy(), [(0, 0), (1, 1), (1, 1)], "edge"), axis=a))
+              for a in (1, 2)]  # fmt: skip
+    norm = (slopes[0] ** 2 + slopes[1] ** 2).sqrt()[:, 1:-1, 1:-1]
+    shift = -0.3 * motion.moving(phi)[:, 0] * norm
+    moved = motion.evolve(u, -0.3, 1)
+    assert shift.abs().max() > 0.1
+    torch.testing.assert_close(motion.level_sets(moved)[:, 0], phi[:, 0] + shift)
+    torch.testing.assert_close(moved[:, outside], u[:, outside], rtol=0, atol=0)
+    torch.testing.assert_close(moved[:, inside] - u[:, inside], shift[:, None].expand_as(u[:, inside]))
+
+
+def test_for_two_classes_the_level_set_is_the_difference():
+    u = field(1, 2, 8, 8)
+    assert torch.equal(ConvexCurveMotion().level_sets(u)[:, 0], u[:, 1] - u[:, 0])
+
+
+@pytest.mark.parametrize("regions", [((1,),), ((1, 2),), ((1, 2), (2,))])
+@pytest.mark.parametrize("spatial", [(9,), (5, 6), (3, 4, 3)])
+def test_gradients(spatial, regions):
+    motion = ConvexCurveMotion(radii=(1, 2), band=1, regions=regions)
+    u = 2 * field(1, 3, *spatial)
+    u[:, 1] += 3
+    u.requires_grad_()
+    assert motion.moving(motion.level_sets(u)).any()
+    assert torch.autograd.gradcheck(lambda u: motion.evolve(u, -0.1, 3), (u,))
+
+
+def test_sigmoid_gradients():
+    motion = ConvexCurveMotion(radii=(2, 3), band=1, regions=((0,), (2,)), activation="sigmoid")
+    assert torch.autograd.gradcheck(lambda u: motion.evolve(u, 0.1, 3), (field(1, 3, 6, 7).requires_grad_(),))
+
+
+def test_gradients_are_finite_where_the_level_set_is_flat():
+    u = torch.where(NOTCHED > 0, 5.0, -5.0)[None, None].requires_grad_()
+    motion = of_one_channel()
+    assert motion.moving(u).any()
+    motion.evolve(u, -0.1, 5).square().sum().backward()
+    assert u.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_non_finite_logit_moves_no_other_pixel(value, inside):
+    """Away from it nothing changes, and none of its neighbors flips."""
+    clean = NOTCHED.clone()
+    row, column = (SIZE // 2 + 2, SIZE // 2) if inside else (SIZE // 2 - 20, SIZE // 2)
+    broken = clean.clone()
+    broken[row, column] = value
+    motion = of_one_channel()
+    evolved = motion.evolve(broken[None, None], -0.1, 20)[0, 0]
+    assert torch.equal(evolved.isfinite(), broken.isfinite())
+    # What the broken pixel's own membership would decide is decided as for a finite logit of the same sign.
+    stand_in = clean.clone()
+    stand_in[row, column] = 1.0 if value == math.inf else -1.0
+    same = motion.evolve(stand_in[None, None], -0.1, 20)[0, 0]
+    near = ((torch.arange(SIZE)[:, None] - row).abs() + (torch.arange(SIZE) - column).abs()) <= 30
+    torch.testing.assert_close(evolved[~near], same[~near], rtol=0, atol=0)
+    neighbors = ((torch.arange(SIZE)[:, None] - row).abs() + (torch.arange(SIZE) - column).abs()) == 1
+    assert torch.equal(evolved[neighbors] > 0, clean[neighbors] > 0)
+
+
+def bytes_kept(motion, u, steps):
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as prof:
+        out = motion.evolve(u, -0.01, steps)
+    assert out.requires_grad
+    return sum(event.self_cpu_memory_usage for event in prof.key_averages())
+
+
+@pytest.mark.parametrize("regions", [((1,),), ((1, 2), (2,))])
+def test_a_step_keeps_no_more_than_a_level_set_and_a_mask(regions):
+    u = field(2, 3, 64, 64).float().requires_grad_()
+    motion = ConvexCurveMotion(regions=regions, radii=(3,))
+    bytes_kept(motion, u, 1)
+    a_step = (bytes_kept(motion, u, 9) - bytes_kept(motion, u, 3)) / 6
+    level_set_and_mask = len(regions) * 2 * 64 * 64 * (4 + 1)
+    assert 0 < a_step <= level_set_and_mask + 8  # and one number
+
+
+def test_half_precision_and_autocast_are_computed_in_float32():
+    u, motion = field(1, 3, 24, 24).bfloat16(), ConvexCurveMotion(radii=(2, 4))
+    expected = motion.evolve(u.float(), -0.1, 5)
+    assert torch.equal(motion.evolve(u, -0.1, 5), expected)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(motion.evolve(u, -0.1, 5), expected)
+
+
+def test_velocity_is_one_step_and_steps_compose():
+    u = field(2, 3, 16, 16)
+    for regions in (((1,),), ((1, 2), (2,))):
+        motion = ConvexCurveMotion(radii=(2, 4), regions=regions)
+        torch.testing.assert_close(motion.evolve(u, -0.1, 1), u - 0.1 * motion.velocity(u))
+        composed = motion.evolve(motion.evolve(u, -0.1, 1), -0.1, 3)
+        torch.testing.assert_close(motion.evolve(u, -0.1, 4), composed)
+
+
+def test_the_gain_bounds_the_amplification():
+    motion = of_one_channel(radii=(2,), spacing=(1.0, 2.0))
+    assert motion.gain(-0.1, 1, 2) == pytest.approx(1 + 0.1 * math.sqrt(1.25))
+    u = field(1, 1, 24, 24)
+    assert motion.evolve(u, 0.5, 10).norm() <= motion.gain(0.5, 10, 2) * u.norm()
+    assert ConvexCurveMotion().gain(-0.1, 20, 2) == pytest.approx(14.1, abs=0.1)
+
+
+def test_the_operation_is_registered_correctly():
+    inside = field(2, 3, 9, 8) > 0
+    torch.library.opcheck(_moving_op, (inside, (2.0, 3.0), 1.0, (1.0, 2.0)))
+    channels_last = inside.contiguous(memory_format=torch.channels_last)
+    torch.library.opcheck(_moving_op, (channels_last, (2.0, 3.0), 1.0, (1.0, 2.0)))
+    assert torch.equal(_moving_op(channels_last, (2.0,), 1.0, (1.0, 1.0)), _moving(inside, (2.0,), 1.0, (1.0, 1.0)))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"radii": (5, 0)}, "`radii` and `band` of at least 1, got radii"),
+        ({"radii": ()}, "`radii` and `band` of at least 1"),
+        ({"radii": (math.nan,)}, "`radii` and `band` of at least 1"),
+        ({"radii": 5}, "Expected `radii` such as"),
+        ({"band": 0.5}, "band 0.5"),
+        ({"regions": ()}, "`regions` to be groups of channels"),
+        ({"regions": ((),)}, "`regions` to be groups of channels"),
+        ({"regions": (1,)}, "`regions` such as"),
+        ({"regions": ((-1,),)}, "`regions` to be groups of channels"),
+        ({"regions": ((1, 1),)}, "each channel once"),
+        ({"activation": "tanh"}, "'softmax' or 'sigmoid', got 'tanh'"),
+        ({"activation": "sigmoid", "regions": ((0,), (0,))}, "no channel in two of them"),
+        ({"activation": "sigmoid", "regions": ((0, 1),)}, "one channel for each sigmoid region"),
+        ({"spacing": -1}, "`spacing` to be positive"),
+    ],
+)
+def test_wrong_arguments_are_named_in_the_constructor(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        ConvexCurveMotion(**arguments)
+
+
+def test_regions_must_fit_the_channels():
+    with pytest.raises(ValueError, match=r"at least 3 channels for regions \(\(2,\),\), got 2"):
+        ConvexCurveMotion(regions=((2,),)).evolve(torch.zeros(1, 2, 8, 8), 0.1, 1)
+    with pytest.raises(ValueError, match="a channel outside each softmax region"):
+        ConvexCurveMotion(regions=((0,),)).evolve(torch.zeros(1, 1, 8, 8), 0.1, 1)
+
+
+def test_axes_of_length_one_and_tiny_images():
+    assert torch.equal(of_one_channel().evolve(torch.ones(1, 1, 1, 1), -0.1, 3), torch.ones(1, 1, 1, 1))
+    strip = field(1, 1, 1, 12)  # never fills half of a disk
+    assert torch.equal(of_one_channel(radii=(1, 3)).evolve(strip, -0.1, 3), strip)
+    line = torch.tensor([1.0, 1, 1, -1, 1, 1, 1])[None, None]
+    assert of_one_channel(radii=(2,)).concave(line).flatten().tolist() == [False] * 3 + [True] + [False] * 3

@@ -1,0 +1,207 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""Both layers, for every evolution and for one that a user writes."""
+
+import copy
+import math
+import pickle
+import warnings
+
+import pytest
+import torch
+from monai.data import MetaTensor
+
+from monai_iels import ConvexCurveMotion, Evolution, ForwardEvolutionLayer, HeatDiffusion, InverseEvolutionLayer
+from monai_iels.evolutions.curve_motion import _moving
+from monai_iels.evolutions.heat import _diffuse
+
+
+class Transport(Evolution):
+    """A user's equation: one class, one method."""
+
+    def velocity(self, u):
+        return u.roll(1, -1) - u
+
+
+EVOLUTIONS = {
+    "heat": HeatDiffusion(2.0),
+    "curve motion": ConvexCurveMotion(radii=(2, 4), band=2),
+    "curve motion of two regions": ConvexCurveMotion(radii=(2, 4), band=2, regions=((1, 2), (2,))),
+    "a user's own": Transport(),
+}
+every_evolution = pytest.mark.parametrize("evolution", EVOLUTIONS.values(), ids=EVOLUTIONS.keys())
+both_layers = pytest.mark.parametrize("layer_type", [InverseEvolutionLayer, ForwardEvolutionLayer])
+
+
+def field(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+@every_evolution
+def test_the_layers_run_in_opposite_directions(evolution):
+    u = field(2, 3, 16, 18)
+    inverse, forward = InverseEvolutionLayer(evolution, 0.1, 3), ForwardEvolutionLayer(evolution, 0.1, 3)
+    torch.testing.assert_close(inverse(u), evolution.evolve(u, -0.1, 3), rtol=0, atol=0)
+    torch.testing.assert_close(forward(u), evolution.evolve(u, 0.1, 3), rtol=0, atol=0)
+    assert not torch.allclose(inverse(u), forward(u))
+
+
+@both_layers
+@every_evolution
+def test_a_layer_is_the_same_in_training_and_prediction(layer_type, evolution):
+    layer, u = layer_type(evolution, 0.1, 3), field(1, 3, 12, 12)
+    assert torch.equal(layer.train()(u), layer.eval()(u))
+    assert not layer.state_dict()
+    assert not list(layer.parameters())
+
+
+@every_evolution
+def test_evolve_takes_euler_steps(evolution):
+    u = field(2, 3, 16, 18).double()
+    expected = u
+    for _ in range(4):
+        expected = expected - 0.05 * evolution.velocity(expected)
+    torch.testing.assert_close(evolution.evolve(u, -0.05, 4), expected)
+
+
+@every_evolution
+def test_a_batch_equals_each_element_alone(evolution):
+    u, layer = field(3, 3, 14, 15), InverseEvolutionLayer(evolution, 0.1, 4)
+    torch.testing.assert_close(layer(u), torch.cat([layer(image) for image in u.split(1)]))
+
+
+@every_evolution
+def test_compiled_equals_eager(evolution):
+    torch.compiler.reset()
+    layer, u, v = InverseEvolutionLayer(evolution, 0.1, 2), *(field(1, 3, 12, 14).requires_grad_() for _ in range(2))
+    eager, compiled = layer(u), torch.compile(layer, fullgraph=True)(v)
+    torch.testing.assert_close(compiled, eager)
+    eager.square().sum().backward()
+    compiled.square().sum().backward()
+    torch.testing.assert_close(v.grad, u.grad)
+
+
+@every_evolution
+def test_runs_on_the_meta_device(evolution):
+    u = torch.empty(2, 3, 16, 12, device="meta", requires_grad=True)
+    out = InverseEvolutionLayer(evolution, 0.1, 3)(u)
+    out.sum().backward()
+    assert out.device.type == u.grad.device.type == "meta"
+    assert out.shape == u.grad.shape == u.shape
+
+
+def test_the_operations_themselves_run_on_the_meta_device():
+    """The layers run them through their registered shapes there, so their own lines are run here."""
+    for spatial in ((9,), (8, 9), (4, 5, 6)):
+        u = torch.empty(2, 3, *spatial, device="meta")
+        assert _diffuse(u, -0.1, 20, (2.0,) * len(spatial)).shape == u.shape
+        assert _moving(u > 0, (2.0, 3.0), 1.0, (1.0,) * len(spatial)).shape == u.shape
+
+
+@both_layers
+@every_evolution
+def test_copies_and_pickles(layer_type, evolution):
+    layer, u = layer_type(evolution, 0.1, 3), field(1, 3, 12, 12)
+    for twin in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+        assert torch.equal(twin(u), layer(u))
+        assert repr(twin) == repr(layer) or evolution is EVOLUTIONS["a user's own"]
+
+
+@every_evolution
+def test_meta_tensors_stay_meta_tensors(evolution):
+    u = MetaTensor(field(1, 3, 12, 12), meta={"filename_or_obj": "case.png"}).requires_grad_()
+    out = InverseEvolutionLayer(evolution, 0.1, 2)(u)
+    assert isinstance(out, MetaTensor)
+    assert out.meta["filename_or_obj"] == "case.png"
+    torch.testing.assert_close(out.as_tensor(), evolution.evolve(u.as_tensor(), -0.1, 2), rtol=0, atol=0)
+    out.sum().backward()
+    assert u.grad is not None
+
+
+@every_evolution
+def test_zero_steps_and_inference_mode(evolution):
+    u = field(1, 3, 12, 12)
+    assert torch.equal(InverseEvolutionLayer(evolution, 0.1, 0)(u), u)
+    layer = InverseEvolutionLayer(evolution, 0.1, 2)
+    with torch.inference_mode():
+        quiet = layer(u)
+    torch.testing.assert_close(quiet.clone(), layer(u), rtol=0, atol=0)
+
+
+def test_the_time_step_may_be_scheduled():
+    layer, u = InverseEvolutionLayer(HeatDiffusion(2.0), 0.1, 5), field(1, 3, 12, 12)
+    layer.dt = 0.0
+    torch.testing.assert_close(layer(u), u)
+
+
+def test_repr_shows_evolution_time_step_and_gain():
+    assert repr(InverseEvolutionLayer(HeatDiffusion(2.0), dt=0.1, steps=20)) == (
+        "InverseEvolutionLayer(HeatDiffusion(spacing=2.0), dt=0.1, steps=20, gain=38.3 (2-D), 190 (3-D))"
+    )
+    assert "gain=38.3 (2-D))" in repr(InverseEvolutionLayer(HeatDiffusion((2.0, 2.0)), dt=0.1, steps=20))
+    assert "gain=unknown" in repr(InverseEvolutionLayer(Transport(), dt=0.1, steps=20))
+    assert "regions=((1, 2),)" in repr(InverseEvolutionLayer(ConvexCurveMotion(regions=[[1, 2]]), dt=0.1, steps=20))
+
+
+@both_layers
+@pytest.mark.parametrize("dt", [0, -0.1, math.nan, math.inf])
+def test_dt_must_be_positive(layer_type, dt):
+    with pytest.raises(ValueError, match=f"Expected `dt` > 0, got {dt}"):
+        layer_type(HeatDiffusion(2.0), dt, 20)
+
+
+@both_layers
+@pytest.mark.parametrize("steps", [-1, 2.0, "3", None])
+def test_steps_must_be_a_count(layer_type, steps):
+    with pytest.raises(ValueError, match="Expected `steps`"):
+        layer_type(HeatDiffusion(2.0), 0.1, steps)
+
+
+@both_layers
+def test_an_evolution_is_needed(layer_type):
+    with pytest.raises(TypeError, match=r"Expected an Evolution such as HeatDiffusion\(spacing=2.0\), got 'heat'"):
+        layer_type("heat", 0.1, 20)
+
+
+def test_a_gain_that_does_not_train_is_warned_of_and_the_remedies_work():
+    with pytest.warns(
+        UserWarning, match=r"amplifies up to 1.27e\+05 times in 2-D.*spacing=1.987 or dt=0.0253"
+    ) as caught:
+        InverseEvolutionLayer(HeatDiffusion(1.0), dt=0.1, steps=20)
+    assert caught[0].filename == __file__
+    assert HeatDiffusion(1.987).gain(-0.1, 20, 2) == pytest.approx(40, rel=0.01)
+    assert HeatDiffusion(1.0).gain(-0.0253, 20, 2) == pytest.approx(40, rel=0.01)
+    with pytest.warns(UserWarning, match=r"in 3-D.*spacing=\[2.108, 4.216, 2.108\]"):
+        InverseEvolutionLayer(HeatDiffusion((1.0, 2.0, 1.0)), dt=0.1, steps=20)
+    with pytest.warns(UserWarning, match="ForwardEvolutionLayer"):
+        ForwardEvolutionLayer(HeatDiffusion(1.0), dt=1.0, steps=20)
+    with pytest.warns(UserWarning, match="ConvexCurveMotion"):
+        InverseEvolutionLayer(ConvexCurveMotion(), dt=1.0, steps=50)
+
+
+@pytest.mark.parametrize("steps", [20, 30, 35])
+def test_the_paper_s_settings_do_not_warn(steps):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        InverseEvolutionLayer(HeatDiffusion(2.0), dt=0.1, steps=steps)
+        InverseEvolutionLayer(ConvexCurveMotion(), dt=0.1, steps=20)
+
+
+def test_a_velocity_of_another_shape_is_named():
+    class Wrong(Evolution):
+        def velocity(self, u):
+            return u[..., :1]
+
+    with pytest.raises(ValueError, match=r"Expected Wrong.velocity to return the shape of its input, \(1, 1, 4, 4\)"):
+        Wrong().evolve(torch.zeros(1, 1, 4, 4), 0.1, 1)
+    with pytest.raises(TypeError, match="abstract"):
+        Evolution()

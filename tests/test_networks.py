@@ -1,0 +1,161 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""IELNet around MONAI's networks."""
+
+import copy
+import pickle
+from collections import OrderedDict
+
+import pytest
+import torch
+from monai.networks.nets import BasicUNet, BasicUNetPlusPlus, DynUNet, SegResNet, SegResNetVAE, UNet
+from torch import nn
+
+from monai_iels import HeatDiffusion, IELNet, InverseEvolutionLayer
+
+LAYER = InverseEvolutionLayer(HeatDiffusion(2.0), dt=0.1, steps=20)
+
+NETWORKS = {
+    "BasicUNet": lambda dims: BasicUNet(dims, 1, 3, features=(4, 4, 8, 8, 8, 4)),
+    "UNet": lambda dims: UNet(dims, 1, 3, channels=(4, 8, 8), strides=(2, 2)),
+    "SegResNet": lambda dims: SegResNet(dims, init_filters=8, in_channels=1, out_channels=3),
+    "BasicUNetPlusPlus": lambda dims: BasicUNetPlusPlus(dims, 1, 3, features=(4, 4, 8, 8, 8, 4), deep_supervision=True),
+    "DynUNet with deep supervision": lambda dims: DynUNet(
+        dims, 1, 3, [3] * 4, [1, 2, 2, 2], [2] * 3, filters=[4, 8, 8, 8], deep_supervision=True, deep_supr_num=2
+    ),
+}
+
+
+def heads_of(out):
+    if isinstance(out, torch.Tensor):
+        return list(out.unbind(1)) if out.shape[1] == 3 and out.shape[2] == 3 else [out]
+    return list(out)
+
+
+@pytest.mark.parametrize("dims", [2, 3])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_train_applies_the_layer_and_eval_is_the_network(name, dims):
+    torch.manual_seed(0)
+    network = NETWORKS[name](dims)
+    net, x = IELNet(network, LAYER), torch.randn(2, 1, *[32] * dims)
+
+    net.train()
+    torch.manual_seed(1)
+    bare = heads_of(network(x))
+    torch.manual_seed(1)
+    out = net(x)
+    assert type(out) is type(network(x))
+    assert len(heads_of(out)) == len(bare) == {"DynUNet with deep supervision": 3, "BasicUNetPlusPlus": 4}.get(name, 1)
+    for head, plain in zip(heads_of(out), bare, strict=True):
+        torch.testing.assert_close(head, LAYER(plain))
+        assert not torch.allclose(head, plain)
+    sum(head.square().mean() for head in heads_of(out)).backward()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in network.parameters())
+
+    net.eval()
+    with torch.no_grad():
+        for head, plain in zip(heads_of(net(x)), heads_of(network(x)), strict=True):
+            assert torch.equal(head, plain)
+
+
+class Returns(nn.Module):
+    """A network that returns what it is told to make of its input."""
+
+    def __init__(self, make):
+        super().__init__()
+        self.make = make
+
+    def forward(self, x, **kwargs):
+        return self.make(x, **kwargs)
+
+
+def test_lists_tuples_and_dictionaries_of_heads():
+    x = torch.randn(2, 3, 16, 16)
+    half = x[..., ::2, ::2]
+    for make in (
+        lambda x: [x, half],
+        lambda x: (x, half),
+        lambda x: OrderedDict(out=x, aux=half),
+        lambda x: [[x], (half, None)],
+    ):
+        net = IELNet(Returns(make), LAYER)
+        out, heads = net(x), []
+        assert type(out) is type(make(x))
+        torch.utils._pytree.tree_map_only(torch.Tensor, heads.append, out)
+        torch.testing.assert_close(heads[0], LAYER(x))
+        torch.testing.assert_close(heads[1], LAYER(half))
+
+
+def test_an_auxiliary_loss_is_handed_on():
+    vae = SegResNetVAE(
+        (16, 16), spatial_dims=2, init_filters=8, in_channels=1, out_channels=2, vae_nz=4, vae_estimate_std=False
+    )
+    out, loss = IELNet(vae, LAYER)(torch.randn(1, 1, 16, 16))
+    assert out.shape == (1, 2, 16, 16)
+    assert loss.ndim == 0
+
+
+def test_keyword_arguments_reach_the_network():
+    net = IELNet(Returns(lambda x, scale: scale * x), LAYER)
+    x = torch.randn(1, 2, 8, 8)
+    torch.testing.assert_close(net(x, scale=2.0), LAYER(2 * x))
+
+
+def test_a_network_without_spatial_output_is_named():
+    with pytest.raises(ValueError, match=r"with a spatial axis, got \(2, 3\)"):
+        IELNet(Returns(lambda x: x.mean((2, 3))), LAYER)(torch.randn(2, 3, 8, 8))
+
+
+def test_without_a_layer_it_is_the_baseline():
+    network, x = NETWORKS["UNet"](2), torch.randn(1, 1, 16, 16)
+    for net in (IELNet(network), IELNet(network, None)):
+        assert torch.equal(net.train()(x), network(x))
+
+
+def test_the_state_dict_is_the_network_s():
+    network = NETWORKS["BasicUNet"](2)
+    net = IELNet(network, LAYER)
+    assert list(net.state_dict()) == [f"network.{key}" for key in network.state_dict()]
+    assert list(net.buffers()) == list(network.buffers())
+    IELNet(NETWORKS["BasicUNet"](2), None).load_state_dict(net.state_dict())
+    NETWORKS["BasicUNet"](2).load_state_dict(net.network.state_dict())
+
+
+def test_copies_pickles_and_shows_the_layer():
+    net, x = IELNet(NETWORKS["UNet"](2), LAYER).train(), torch.randn(2, 1, 16, 16)
+    for twin in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
+        torch.testing.assert_close(twin(x), net(x))
+    assert "gain=38.3 (2-D)" in repr(net)
+
+
+def test_compiled_training_and_prediction_equal_eager():
+    torch.compiler.reset()
+    net, x = IELNet(nn.Conv2d(1, 3, 3, padding=1), LAYER), torch.randn(2, 1, 16, 16)
+    compiled = torch.compile(net, fullgraph=True)
+    for mode in (True, False):
+        torch.testing.assert_close(compiled.train(mode)(x), net.train(mode)(x))
+
+
+def test_the_network_trains():
+    torch.manual_seed(0)
+    image = torch.randn(4, 1, 32, 32)
+    label = (nn.functional.avg_pool2d(image, 5, 1, 2)[:, 0] > 0).long()
+    net = IELNet(BasicUNet(2, 1, 2, features=(8, 8, 8, 8, 8, 8)), LAYER).train()
+    optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(15):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(net(image), label)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.8 * losses[0]
