@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.direct import loop_of_convolutions
-
 from monai_iels import HeatDiffusion, InverseEvolutionLayer
 from monai_iels.evolutions.heat import _diffuse, _diffuse_op
 

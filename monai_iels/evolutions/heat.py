@@ -81,9 +81,9 @@ class HeatDiffusion(Evolution):
 def _diffuse(u: Tensor, dt: float, steps: int, spacing: Sequence[float]) -> Tensor:
     """Multiply each mode of ``u`` by what ``steps`` Euler steps multiply it by."""
     shape = tuple(u.shape[2:])
-    wide = u.float() if u.device.type == "mps" else u.double()  # MPS has no float64
-    multiplier = (1 + dt * eigenvalues(shape, tuple(spacing), wide)) ** steps
-    return from_modes(to_modes(wide).mul_(multiplier), shape).to(u.dtype)
+    modes = to_modes(u.float() if u.device.type == "mps" else u.double())  # MPS has no float64
+    modes.mul_((1 + dt * eigenvalues(shape, tuple(spacing), modes)) ** steps)
+    return from_modes(modes, shape).to(u.dtype)
 
 
 # One operation for autograd and the compiler: it is its own adjoint and keeps no tensor.

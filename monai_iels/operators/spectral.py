@@ -50,9 +50,9 @@ def eigenvalues(shape: tuple[int, ...], spacing: Spacing, like: Tensor) -> Tenso
 def to_modes(u: Tensor) -> Tensor:
     """Transform every spatial axis of ``(B, C, *spatial)``; one of ``M`` pixels becomes ``2 * (M // 2 + 1)`` long."""
     for _ in range(u.ndim - 2):
-        reordered = torch.cat([u[..., ::2], u[..., 1::2].flip(-1)], -1)
-        coefficients = torch.fft.rfft(reordered) * _quarter_turn(-1, u.shape[-1], u)
-        u = torch.view_as_real(coefficients).flatten(-2).movedim(-1, 2)
+        size = u.shape[-1]
+        u = torch.cat([u[..., ::2], u[..., 1::2].flip(-1)], -1)
+        u = torch.view_as_real(torch.fft.rfft(u).mul_(_quarter_turn(-1, size, u))).flatten(-2).movedim(-1, 2)
     return u
 
 
@@ -60,8 +60,8 @@ def from_modes(coefficients: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Invert :func:`to_modes` for a field of the spatial ``shape``."""
     u = coefficients
     for size in shape:
-        paired = u.movedim(2, -1).contiguous().unflatten(-1, (-1, 2))
-        reordered = torch.fft.irfft(torch.view_as_complex(paired) * _quarter_turn(+1, size, u), n=size)
+        u = u.movedim(2, -1).contiguous().unflatten(-1, (-1, 2))
+        reordered = torch.fft.irfft(torch.view_as_complex(u) * _quarter_turn(+1, size, u), n=size)
         u = torch.empty_like(reordered)
         u[..., ::2] = reordered[..., : (size + 1) // 2]
         u[..., 1::2] = reordered[..., (size + 1) // 2 :].flip(-1)
