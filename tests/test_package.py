@@ -14,9 +14,12 @@
 import importlib
 import inspect
 import pkgutil
+import re
+from pathlib import Path
 
 import monai.bundle
 import pytest
+import torch
 
 import monai_iels
 
@@ -81,3 +84,17 @@ def test_a_bundle_finds_the_components():
     }
     net = monai.bundle.ConfigParser(config).get_parsed_content("net")
     assert net.layer.evolution == monai_iels.HeatDiffusion((2.0, 2.0))
+
+
+def test_the_readme_s_code_runs(tmp_path, monkeypatch):
+    blocks = re.findall(r"```python\n(.*?)```", (Path(__file__).parents[1] / "README.md").read_text(), re.DOTALL)
+    assert len(blocks) == 2
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for block in blocks:
+        exec(block, names)
+    assert names["prediction"].shape == names["label"].shape
+    weights = torch.load("checkpoint.pt", weights_only=True)
+    monai.networks.nets.BasicUNet(spatial_dims=2, in_channels=3, out_channels=3).load_state_dict(weights)
+    u = torch.randn(1, 2, 8, 8)
+    assert names["layer"](u).std() > u.std()

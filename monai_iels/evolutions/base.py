@@ -47,6 +47,9 @@ class Evolution(ABC):
     spacing: Spacing = 1.0
     order: ClassVar[int] = 2
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
+
     @abstractmethod
     def velocity(self, u: Tensor) -> Tensor:
         """Return ``F(u)``, of the shape of ``u``."""
