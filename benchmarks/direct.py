@@ -19,7 +19,7 @@ from torch import Tensor
 
 
 def loop_of_convolutions(u: Tensor, dt: float, steps: int, spacing: float) -> Tensor:
-    """Take Euler steps of heat diffusion with the 5-point kernel on replicate-padded borders (equations 7 to 12)."""
+    """Take Euler steps of heat diffusion with the 5-point kernel on replicate-padded borders (equations 9 to 13)."""
     channels = u.shape[1]
     kernel = torch.tensor([[0.0, 1, 0], [1, -4, 1], [0, 1, 0]], dtype=u.dtype).expand(channels, 1, 3, 3) / spacing**2
     for _ in range(steps):

@@ -133,7 +133,7 @@ def spatial_axes(u: Tensor) -> range:
 def differences(u: Tensor, axis: int) -> tuple[Tensor, Tensor]:
     """Return the difference to the pixel before and to the pixel after along ``axis``, zero across the border.
 
-    This is the Neumann boundary of the paper's equation (10), where ``U_0 = U_1`` and ``U_{M+1} = U_M``.
+    This is the Neumann boundary of the paper's equation 11, where ``U_0 = U_1`` and ``U_{M+1} = U_M``.
     """
     return faces(close(torch.diff(u, dim=axis), axis), axis)
 

@@ -84,7 +84,7 @@ class _EvolutionLayer(nn.Module):
 
 
 class InverseEvolutionLayer(_EvolutionLayer):
-    r"""Run an evolution backward, :math:`L(U) = U - \Delta t\, F(U)`, ``steps`` times (paper, equation 4).
+    r"""Run an evolution backward, :math:`L(U) = U - \Delta t\, F(U)`, ``steps`` times (paper, equation 6).
 
     Placed behind a network's logits while it trains, it amplifies what the evolution would remove, so that the network
     learns not to produce it. It has no parameters and no state.

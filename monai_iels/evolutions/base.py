@@ -55,11 +55,11 @@ class Evolution(ABC):
         """Return ``F(u)``, of the shape of ``u``."""
 
     def evolve(self, u: Tensor, dt: float, steps: int) -> Tensor:
-        r"""Take explicit Euler steps :math:`u \leftarrow u + \Delta t\, F(u)` (paper, equation 3).
+        r"""Take explicit Euler steps :math:`u \leftarrow u + \Delta t\, F(u)` (paper, equation 5).
 
         Args:
             u: field of shape ``(B, C, *spatial)``; half precision is computed and returned in float32.
-            dt: time step; positive runs forward, negative backward (paper, equation 4).
+            dt: time step; positive runs forward, negative backward (paper, equation 6).
             steps: number of steps; 0 returns ``u``.
 
         Returns:

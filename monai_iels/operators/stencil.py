@@ -31,7 +31,7 @@ def laplacian(u: Tensor, spacing: Spacing = 1.0) -> Tensor:
         spacing: distance ``h`` between pixels, one number or one per spatial axis.
 
     Returns:
-        A field of the shape of ``u``. Its sum over space is zero (paper, equations 9 and 10).
+        A field of the shape of ``u``. Its sum over space is zero (paper, equations 10 and 11).
     """
     total = torch.zeros_like(u)
     for axis, h in zip(spatial_axes(u), spacing_per_axis(spacing, u.ndim - 2), strict=True):
@@ -58,7 +58,7 @@ def gradient(u: Tensor, spacing: Spacing = 1.0) -> list[Tensor]:
 
 
 def gradient_norm(u: Tensor, spacing: Spacing = 1.0) -> Tensor:
-    r"""Compute :math:`|\nabla_h u|` from central differences (paper, equation 18).
+    r"""Compute :math:`|\nabla_h u|` from central differences (paper, equation 22).
 
     Its derivative is taken as zero where it is zero or not finite. Only ``u`` is kept for the backward pass.
 
