@@ -339,6 +339,8 @@ def test_the_operation_is_registered_correctly():
         ({"radii": (math.nan,)}, "`radii` and `band` of at least 1"),
         ({"radii": 5}, "Expected `radii` such as"),
         ({"band": 0.5}, "band 0.5"),
+        ({"band": math.inf}, "band inf"),
+        ({"regions": ((1.0,),)}, "`regions` to be groups of channels"),
         ({"regions": ()}, "`regions` to be groups of channels"),
         ({"regions": ((),)}, "`regions` to be groups of channels"),
         ({"regions": (1,)}, "`regions` such as"),

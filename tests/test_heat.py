@@ -18,6 +18,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.direct import loop_of_convolutions
@@ -148,6 +149,10 @@ def test_nothing_is_saved_for_backward(steps):
     with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t.numel()), lambda _: None):
         HeatDiffusion(2.0).evolve(field(2, 3, 16, 16).requires_grad_(), -0.001, steps)
     assert sum(saved) == 0
+    u = field(2, 3, 16, 16).requires_grad_()
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as prof:
+        out = HeatDiffusion(2.0).evolve(u, -0.001, steps)
+    assert sum(event.self_cpu_memory_usage for event in prof.key_averages()) == out.nbytes
 
 
 def test_the_gain_is_the_amplification_of_the_checkerboard():

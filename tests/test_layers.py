@@ -184,8 +184,17 @@ def test_a_gain_that_does_not_train_is_warned_of_and_the_remedies_work():
         InverseEvolutionLayer(HeatDiffusion((1.0, 2.0, 1.0)), dt=0.1, steps=20)
     with pytest.warns(UserWarning, match="ForwardEvolutionLayer"):
         ForwardEvolutionLayer(HeatDiffusion(1.0), dt=1.0, steps=20)
-    with pytest.warns(UserWarning, match="ConvexCurveMotion"):
+    with pytest.warns(UserWarning, match=r"ConvexCurveMotion.*spacing=18.47 or dt=0.0541"):
         InverseEvolutionLayer(ConvexCurveMotion(), dt=1.0, steps=50)
+    assert ConvexCurveMotion(spacing=18.47).gain(-1.0, 50, 2) == pytest.approx(40, rel=0.01)
+
+
+def test_the_warning_begins_at_a_gain_of_a_thousand():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        InverseEvolutionLayer(HeatDiffusion(2.0), dt=0.1, steps=37)
+    with pytest.warns(UserWarning, match=r"1.02e\+03"):
+        InverseEvolutionLayer(HeatDiffusion(2.0), dt=0.1, steps=38)
 
 
 @pytest.mark.parametrize("steps", [20, 30, 35])

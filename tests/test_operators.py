@@ -132,10 +132,11 @@ class TestBalls:
     def test_rounded_spacing_keeps_the_pixel_at_the_radius(self):
         assert 3 * 0.1 > 0.3
         assert ball_size(0.3, (0.1,)) == 7
+        assert ball_size(0.3, (0.1, 1.0)) == 7
 
     def test_a_full_ball_is_counted_without_overflow(self):
         mask = torch.ones(1, 1, 41, 41, 41, dtype=torch.bool)
-        assert count_within(mask, 20, (1.0, 1.0, 1.0))[0, 0, 20, 20, 20] == ball_size(20, (1, 1, 1)) == 33401
+        assert count_within(mask, 20, (1.0, 1.0, 1.0))[0, 0, 20, 20, 20].item() == ball_size(20, (1, 1, 1)) == 33401
 
     def test_a_channels_last_mask(self):
         mask = (field(2, 3, 9, 7) > 0).contiguous(memory_format=torch.channels_last)
