@@ -79,7 +79,7 @@ def check_dt(dt: float) -> float:
     Raises:
         ValueError: if ``dt`` is NaN or infinite.
     """
-    if not math.isfinite(dt):
+    if not -math.inf < dt < math.inf:
         raise ValueError(f"Expected a finite time step `dt`, got {dt}.")
     return float(dt)
 

@@ -260,25 +260,42 @@ def test_gradients_are_finite_where_the_level_set_is_flat():
     assert u.grad.isfinite().all()
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("inside", [True, False])
-def test_a_non_finite_logit_moves_no_other_pixel(value, inside):
-    """Away from it nothing changes, and none of its neighbors flips."""
-    clean = NOTCHED.clone()
-    row, column = (SIZE // 2 + 2, SIZE // 2) if inside else (SIZE // 2 - 20, SIZE // 2)
-    broken = clean.clone()
-    broken[row, column] = value
-    motion = of_one_channel()
-    evolved = motion.evolve(broken[None, None], -0.1, 20)[0, 0]
+@pytest.mark.parametrize(
+    ("value", "row", "stand_in"),
+    [
+        (math.nan, 15, 1.0),  # deep inside: nothing around it is concave
+        (math.nan, -45, -1.0),
+        (math.inf, 15, 1.0),
+        (-math.inf, -45, -1.0),
+    ],
+)
+def test_a_non_finite_logit_changes_no_other_pixel(value, row, stand_in):
+    motion, place = of_one_channel(), (SIZE // 2 + row, SIZE // 2)
+    broken, whole = NOTCHED.clone(), NOTCHED.clone()
+    broken[place], whole[place] = value, stand_in
+    evolved, expected = (motion.evolve(phi[None, None], -0.1, 20)[0, 0] for phi in (broken, whole))
     assert torch.equal(evolved.isfinite(), broken.isfinite())
-    # What the broken pixel's own membership would decide is decided as for a finite logit of the same sign.
-    stand_in = clean.clone()
-    stand_in[row, column] = 1.0 if value == math.inf else -1.0
-    same = motion.evolve(stand_in[None, None], -0.1, 20)[0, 0]
-    near = ((torch.arange(SIZE)[:, None] - row).abs() + (torch.arange(SIZE) - column).abs()) <= 30
-    torch.testing.assert_close(evolved[~near], same[~near], rtol=0, atol=0)
-    neighbors = ((torch.arange(SIZE)[:, None] - row).abs() + (torch.arange(SIZE) - column).abs()) == 1
-    assert torch.equal(evolved[neighbors] > 0, clean[neighbors] > 0)
+    assert torch.equal(evolved.isnan(), broken.isnan())
+    evolved[place] = expected[place]
+    assert torch.equal(evolved, expected)
+    assert not torch.equal(expected, whole)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_non_finite_logits_at_the_moving_boundary_flip_none_beside_them(value):
+    """Where the boundary moves, pixels beside a broken one stand still, NaN spreads to none, gradients are finite."""
+    broken = NOTCHED.clone()
+    place = (SIZE // 2 + 2, SIZE // 2)
+    broken[place] = value
+    u = broken[None, None].clone().requires_grad_()
+    motion = of_one_channel()
+    assert motion.moving(u)[0, 0][place]
+    evolved = motion.evolve(u, -0.1, 20)
+    assert torch.equal(evolved[0, 0].isfinite(), broken.isfinite())
+    beside = ((torch.arange(SIZE)[:, None] - place[0]).abs() + (torch.arange(SIZE) - place[1]).abs()) == 1
+    assert torch.equal(evolved[0, 0][beside], broken[beside])
+    evolved[evolved.isfinite()].sum().backward()
+    assert u.grad.isfinite().all()
 
 
 def bytes_kept(motion, u, steps):
@@ -324,11 +341,11 @@ def test_the_gain_bounds_the_amplification():
 
 
 def test_the_operation_is_registered_correctly():
-    inside = field(2, 3, 9, 8) > 0
-    torch.library.opcheck(_moving_op, (inside, (2.0, 3.0), 1.0, (1.0, 2.0)))
-    channels_last = inside.contiguous(memory_format=torch.channels_last)
+    phi = field(2, 3, 9, 8)
+    torch.library.opcheck(_moving_op, (phi, (2.0, 3.0), 1.0, (1.0, 2.0)))
+    channels_last = phi.contiguous(memory_format=torch.channels_last)
     torch.library.opcheck(_moving_op, (channels_last, (2.0, 3.0), 1.0, (1.0, 2.0)))
-    assert torch.equal(_moving_op(channels_last, (2.0,), 1.0, (1.0, 1.0)), _moving(inside, (2.0,), 1.0, (1.0, 1.0)))
+    assert torch.equal(_moving_op(channels_last, (2.0,), 1.0, (1.0, 1.0)), _moving(phi, (2.0,), 1.0, (1.0, 1.0)))
 
 
 @pytest.mark.parametrize(

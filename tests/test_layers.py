@@ -91,6 +91,15 @@ def test_compiled_equals_eager(evolution):
 
 
 @every_evolution
+def test_a_compiled_layer_may_be_scheduled(evolution):
+    torch.compiler.reset()
+    layer, u = InverseEvolutionLayer(evolution, 0.1, 1), field(1, 3, 12, 14)
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    for layer.dt in (0.1, 0.05, 0.025):
+        torch.testing.assert_close(compiled(u), layer(u))
+
+
+@every_evolution
 def test_runs_on_the_meta_device(evolution):
     u = torch.empty(2, 3, 16, 12, device="meta", requires_grad=True)
     out = InverseEvolutionLayer(evolution, 0.1, 3)(u)
@@ -104,7 +113,7 @@ def test_the_operations_themselves_run_on_the_meta_device():
     for spatial in ((9,), (8, 9), (4, 5, 6)):
         u = torch.empty(2, 3, *spatial, device="meta")
         assert _diffuse(u, -0.1, 20, (2.0,) * len(spatial)).shape == u.shape
-        assert _moving(u > 0, (2.0, 3.0), 1.0, (1.0,) * len(spatial)).shape == u.shape
+        assert _moving(u, (2.0, 3.0), 1.0, (1.0,) * len(spatial)).shape == u.shape
 
 
 @both_layers

@@ -44,8 +44,8 @@ class ConvexCurveMotion(Evolution):
 
     Balls are Euclidean in the unit of ``spacing``, the outside of the image is background, and pixels are counted in
     integers, so that none flips through rounding. ``C`` and ``R`` carry no gradient; :math:`|\nabla_h\phi|` does, and
-    none where it vanishes. A difference that touches a NaN or infinite logit counts as zero, so such a pixel is handed
-    on as it is and moves no other.
+    none where it vanishes. A logit that is NaN or infinite is handed on as it is: NaN counts as background that is not
+    concave, an infinity by its sign, and the pixels beside either stand still, as their gradient is not known.
 
     A region is a group of channels that must be convex together. After a softmax,
     :math:`\phi_G = \log\sum_{k \in G} e^{u_k} - \log\sum_{k \notin G} e^{u_k}`, the log-odds of the region; for two
@@ -134,11 +134,11 @@ class ConvexCurveMotion(Evolution):
 
     def concave(self, phi: Tensor) -> Tensor:
         """Return the mask ``C`` of pixels at concave stretches of the boundary of ``phi > 0``."""
-        return _concave(phi > 0, self.radii, spacing_per_axis(self.spacing, phi.ndim - 2))
+        return _concave(phi, self.radii, spacing_per_axis(self.spacing, phi.ndim - 2))
 
     def moving(self, phi: Tensor) -> Tensor:
         """Return the mask ``R`` of pixels within ``band`` of ``C``, where the level set moves."""
-        return _moving_op(phi > 0, self.radii, self.band, spacing_per_axis(self.spacing, phi.ndim - 2))
+        return _moving_op(phi.detach(), self.radii, self.band, spacing_per_axis(self.spacing, phi.ndim - 2))
 
     def _advance(self, u: Tensor, dt: float, steps: int) -> Tensor:
         shift = u.new_zeros(u.shape[0], len(self.regions), *u.shape[2:])
@@ -191,15 +191,16 @@ def _log_odds(u: Tensor, region: Sequence[int]) -> Tensor:
     return inside - outside
 
 
-def _concave(inside: Tensor, radii: Sequence[float], spacing: Sequence[float]) -> Tensor:
+def _concave(phi: Tensor, radii: Sequence[float], spacing: Sequence[float]) -> Tensor:
+    inside = phi > 0
     crowded = torch.zeros_like(inside)
     for radius in radii:
         crowded |= count_within(inside, radius, spacing) > ball_size(radius, spacing) // 2
-    return crowded & ~inside
+    return crowded & (phi <= 0)  # NaN is neither inside nor concave
 
 
-def _moving(inside: Tensor, radii: Sequence[float], band: float, spacing: Sequence[float]) -> Tensor:
-    return count_within(_concave(inside, radii, spacing), band, spacing) > 0
+def _moving(phi: Tensor, radii: Sequence[float], band: float, spacing: Sequence[float]) -> Tensor:
+    return count_within(_concave(phi, radii, spacing), band, spacing) > 0
 
 
 # One operation for the compiler, which would otherwise unroll hundreds of small additions a step.
@@ -207,5 +208,5 @@ _moving_op = torch.library.custom_op("monai_iels::moving", _moving, mutates_args
 
 
 @_moving_op.register_fake
-def _(inside: Tensor, radii: Sequence[float], band: float, spacing: Sequence[float]) -> Tensor:
-    return torch.empty_like(inside, memory_format=torch.contiguous_format)
+def _(phi: Tensor, radii: Sequence[float], band: float, spacing: Sequence[float]) -> Tensor:
+    return torch.empty_like(phi, dtype=torch.bool, memory_format=torch.contiguous_format)
