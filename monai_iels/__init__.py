@@ -13,15 +13,38 @@
 
 from monai_iels.evolutions import ConvexCurveMotion, Evolution, HeatDiffusion
 from monai_iels.layers import ForwardEvolutionLayer, InverseEvolutionLayer
+from monai_iels.losses import GradientEnergyLoss
+from monai_iels.metrics import ConvexityMetric, RoughnessMetric
 from monai_iels.networks import IELNet
+from monai_iels.transforms import (
+    CorruptLabel,
+    CorruptLabelD,
+    CorruptLabeld,
+    CorruptLabelDict,
+    Evolve,
+    EvolveD,
+    Evolved,
+    EvolveDict,
+)
 
 __all__ = [
     "ConvexCurveMotion",
+    "ConvexityMetric",
+    "CorruptLabel",
+    "CorruptLabelD",
+    "CorruptLabelDict",
+    "CorruptLabeld",
     "Evolution",
+    "Evolve",
+    "EvolveD",
+    "EvolveDict",
+    "Evolved",
     "ForwardEvolutionLayer",
+    "GradientEnergyLoss",
     "HeatDiffusion",
     "IELNet",
     "InverseEvolutionLayer",
+    "RoughnessMetric",
 ]
 
 __version__ = "0.1.0"

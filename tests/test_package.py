@@ -29,11 +29,22 @@ MODULES = [m.name for m in pkgutil.walk_packages(monai_iels.__path__, "monai_iel
 def test_public_names():
     assert monai_iels.__all__ == [
         "ConvexCurveMotion",
+        "ConvexityMetric",
+        "CorruptLabel",
+        "CorruptLabelD",
+        "CorruptLabelDict",
+        "CorruptLabeld",
         "Evolution",
+        "Evolve",
+        "EvolveD",
+        "EvolveDict",
+        "Evolved",
         "ForwardEvolutionLayer",
+        "GradientEnergyLoss",
         "HeatDiffusion",
         "IELNet",
         "InverseEvolutionLayer",
+        "RoughnessMetric",
     ]
     for name in monai_iels.__all__:
         assert inspect.getdoc(getattr(monai_iels, name))
@@ -88,7 +99,7 @@ def test_a_bundle_finds_the_components():
 
 def test_the_readme_s_code_runs(tmp_path, monkeypatch):
     blocks = re.findall(r"```python\n(.*?)```", (Path(__file__).parents[1] / "README.md").read_text(), re.DOTALL)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     monkeypatch.chdir(tmp_path)
     names = {}
     for block in blocks:

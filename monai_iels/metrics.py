@@ -1,0 +1,167 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""The property that a layer promises, measured: convex regions, smooth outlines."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from monai.metrics import CumulativeIterationMetric, do_metric_reduction
+from monai.metrics.utils import ignore_background
+from monai.utils import MetricReduction
+from scipy import ndimage
+from scipy.spatial import ConvexHull
+from torch import Tensor
+
+__all__ = ["ConvexityMetric", "RoughnessMetric"]
+
+
+class _PropertyMetric(CumulativeIterationMetric):
+    """A number that a segmentation has by itself; of the prediction, or of the reference to put next to it."""
+
+    def __init__(
+        self,
+        include_background: bool = False,
+        reduction: MetricReduction | str = MetricReduction.MEAN,
+        get_not_nans: bool = False,
+        reference: bool = False,
+    ) -> None:
+        super().__init__()
+        self.include_background = include_background
+        self.reduction = reduction
+        self.get_not_nans = get_not_nans
+        self.reference = reference
+
+    @abstractmethod
+    def measure(self, y: Tensor) -> Tensor:
+        """Return the number for each image and region of one-hot ``(B, C, *spatial)``."""
+
+    def aggregate(self, reduction: MetricReduction | str | None = None) -> Tensor | tuple[Tensor, Tensor]:
+        """Reduce all values so far, of every process; NaN does not count.
+
+        Args:
+            reduction: "none", "mean", "sum", "mean_batch", "sum_batch", "mean_channel" or "sum_channel"; that of the
+                constructor if None.
+
+        Returns:
+            The reduced value, and with ``get_not_nans`` the number of values that were not NaN.
+        """
+        data = self.get_buffer()
+        if not isinstance(data, Tensor):
+            raise ValueError(f"Expected {type(self).__name__} to be called before `aggregate`, but it has no values.")
+        value, not_nans = do_metric_reduction(data, reduction or self.reduction)
+        return (value, not_nans) if self.get_not_nans else value
+
+    def _compute_tensor(self, y_pred: Tensor, y: Tensor | None = None, **kwargs: Any) -> Tensor:
+        if self.reference and y is None:
+            raise ValueError("Expected a reference `y` to measure, got None.")
+        measured = y if self.reference and y is not None else y_pred
+        if measured.ndim < 3:
+            raise ValueError(f"Expected one-hot labels of shape (B, C, *spatial), got {tuple(measured.shape)}.")
+        measured = measured if self.include_background else ignore_background(measured)[0]
+        return self.measure(measured.as_subclass(Tensor))
+
+
+class ConvexityMetric(_PropertyMetric):
+    """Measure how convex the regions of a segmentation are: area over area of the convex hull.
+
+    Each connected component (corners touching count as connected) has its own hull, through the corners of its pixels;
+    a region's value is the area of its components over the area of their hulls. A full rectangle has 1, a disk a little
+    less because its outline is made of pixels, and a region without a pixel NaN, which is left out of the average. The
+    value does not depend on the spacing, since both areas scale alike. 2-D and 3-D.
+
+    Args:
+        include_background: whether the first channel is a region, too.
+        regions: groups of channels that are one region each, such as ``((1, 2), (2,))`` for disc and cup; each channel
+            by itself if None. With regions, channels are counted with the background, and it is not left out.
+        reduction: how values are put together; see :meth:`aggregate`.
+        get_not_nans: whether :meth:`aggregate` also returns the number of values that were not NaN.
+        reference: measure the reference ``y`` and not the prediction, for the number to put next to it.
+
+    Example:
+        >>> import torch
+        >>> from monai_iels import ConvexityMetric
+        >>> corner = torch.zeros(1, 2, 4, 4)
+        >>> corner[:, 1, :2] = corner[:, 1, :, :2] = 1
+        >>> ConvexityMetric()(corner)
+        tensor([[0.8571]])
+    """
+
+    def __init__(
+        self,
+        include_background: bool = False,
+        regions: Sequence[Sequence[int]] | None = None,
+        reduction: MetricReduction | str = MetricReduction.MEAN,
+        get_not_nans: bool = False,
+        reference: bool = False,
+    ) -> None:
+        super().__init__(include_background or regions is not None, reduction, get_not_nans, reference)
+        self.regions = regions
+
+    def measure(self, y: Tensor) -> Tensor:
+        """Return the convexity of each image and region, of shape ``(B, regions)``."""
+        regions = self.regions or [(channel,) for channel in range(y.shape[1])]
+        masks = np.stack([(y[:, list(region)] > 0.5).any(1).cpu().numpy() for region in regions], 1)
+        values = [[_convexity(mask) for mask in image] for image in masks]
+        return torch.tensor(values, device=y.device, dtype=torch.float32)
+
+
+class RoughnessMetric(_PropertyMetric):
+    """Measure how rough a segmentation is: the share of neighboring pixels whose labels differ.
+
+    Neighbors are pairs of pixels along each axis, inside of the image. Label noise makes it large; to tell what is
+    large, measure the reference as well.
+
+    Args:
+        include_background: whether a change of the first channel counts. With exclusive classes it never matters,
+            since the background changes only where another class does.
+        reduction: how values are put together; see :meth:`aggregate`.
+        get_not_nans: whether :meth:`aggregate` also returns the number of values that were not NaN.
+        reference: measure the reference ``y`` and not the prediction, for the number to put next to it.
+
+    Example:
+        >>> import torch
+        >>> from monai_iels import RoughnessMetric
+        >>> half = torch.zeros(1, 2, 4, 4)
+        >>> half[:, 0, :2] = half[:, 1, 2:] = 1
+        >>> RoughnessMetric()(half)  # 4 of 24 pairs
+        tensor([[0.1667]])
+    """
+
+    def measure(self, y: Tensor) -> Tensor:
+        """Return the roughness of each image, of shape ``(B, 1)``; NaN for a single pixel, which has no neighbor."""
+        inside = y > 0.5
+        changes = [inside.diff(dim=axis).any(1).flatten(1) for axis in range(2, y.ndim)]
+        return torch.cat(changes, 1).float().mean(1, keepdim=True)
+
+
+def _convexity(mask: np.ndarray) -> float:
+    components, count = ndimage.label(mask, np.ones((3,) * mask.ndim))
+    boxes = ndimage.find_objects(components)
+    hulls = sum(_hull_volume(components[box] == number) for number, box in enumerate(boxes, start=1))
+    return mask.sum() / hulls if count else float("nan")
+
+
+def _hull_volume(component: np.ndarray) -> float:
+    """Return the area or volume of the hull of the pixels' corners; the ends of each row of pixels are enough."""
+    *rows, last = component.shape
+    filled = np.argwhere(component.any(-1))
+    first = component.argmax(-1)[tuple(filled.T)]
+    end = last - component[..., ::-1].argmax(-1)[tuple(filled.T)]
+    corners = np.indices((2,) * len(rows)).reshape(len(rows), -1).T
+    sides = (filled[:, None] + corners).reshape(-1, len(rows))
+    ends = np.concatenate([first, end]).repeat(len(corners))
+    return ConvexHull(np.column_stack([np.tile(sides, (2, 1)), ends])).volume

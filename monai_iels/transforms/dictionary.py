@@ -1,0 +1,99 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""Dictionary-based versions of the transforms in ``array.py``."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+
+from monai.config import KeysCollection, NdarrayOrTensor
+from monai.transforms import MapTransform
+
+from monai_iels.evolutions.base import Evolution
+from monai_iels.transforms.array import CorruptLabel, Evolve
+
+__all__ = [
+    "CorruptLabelD",
+    "CorruptLabelDict",
+    "CorruptLabeld",
+    "EvolveD",
+    "EvolveDict",
+    "Evolved",
+]
+
+
+class Evolved(MapTransform):
+    """Dictionary-based version of :class:`Evolve`.
+
+    Args:
+        keys: keys of the items to transform.
+        evolution: the equation, such as ``HeatDiffusion()``.
+        dt: time step; its sign is the direction of time.
+        steps: number of steps; 0 returns the input.
+        use_pixdim: take the spacing from the input, which must then be a MetaTensor, and not from the evolution.
+        allow_missing_keys: do not raise an exception if a key is missing.
+    """
+
+    backend = Evolve.backend
+
+    def __init__(
+        self,
+        keys: KeysCollection,
+        evolution: Evolution,
+        dt: float,
+        steps: int,
+        use_pixdim: bool = False,
+        allow_missing_keys: bool = False,
+    ) -> None:
+        super().__init__(keys, allow_missing_keys)
+        self.transform = Evolve(evolution, dt, steps, use_pixdim)
+
+    def __call__(self, data: Mapping[Hashable, NdarrayOrTensor]) -> dict[Hashable, NdarrayOrTensor]:
+        """Return the dictionary with the items of the keys evolved."""
+        return {**data, **{key: self.transform(data[key]) for key in self.key_iterator(data)}}
+
+
+class CorruptLabeld(MapTransform):
+    """Dictionary-based version of :class:`CorruptLabel`.
+
+    Args:
+        keys: keys of the labels to corrupt.
+        num_classes: number of classes, the background included.
+        window: side of a window in pixels.
+        fraction: share of the area to replace, from 0 to 1.
+        seed: another seed gives other noise.
+        shared: whether all images of a size have their windows at the same places.
+        allow_missing_keys: do not raise an exception if a key is missing.
+    """
+
+    backend = CorruptLabel.backend
+
+    def __init__(
+        self,
+        keys: KeysCollection,
+        num_classes: int,
+        window: int = 2,
+        fraction: float = 0.1,
+        seed: int = 0,
+        shared: bool = True,
+        allow_missing_keys: bool = False,
+    ) -> None:
+        super().__init__(keys, allow_missing_keys)
+        self.transform = CorruptLabel(num_classes, window, fraction, seed, shared)
+
+    def __call__(self, data: Mapping[Hashable, NdarrayOrTensor]) -> dict[Hashable, NdarrayOrTensor]:
+        """Return the dictionary with the labels of the keys corrupted."""
+        return {**data, **{key: self.transform(data[key]) for key in self.key_iterator(data)}}
+
+
+EvolveD = EvolveDict = Evolved
+CorruptLabelD = CorruptLabelDict = CorruptLabeld

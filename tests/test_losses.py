@@ -1,0 +1,93 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""The gradient energy of the paper's loss-inserting baseline."""
+
+import math
+
+import pytest
+import torch
+from monai.losses import DiceCELoss, DiceLoss
+
+from monai_iels import GradientEnergyLoss, HeatDiffusion
+
+
+def field(*shape, seed=0):
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def nothing(input, target):
+    return torch.zeros((), dtype=input.dtype)
+
+
+def test_a_ramp_has_its_slope_squared_times_its_length():
+    h = 0.25
+    ramp = (3.0 * h * torch.arange(9, dtype=torch.float64)).expand(1, 1, 5, 9)
+    energy = GradientEnergyLoss(nothing, spacing=h).energy(ramp)
+    torch.testing.assert_close(energy, torch.full((1, 1, 1, 1), 9.0 * (8 * h) * (5 * h)).double())
+
+
+def test_it_converges_to_the_integral_when_pixels_shrink():
+    """For cos(pi x) cos(2 pi y) on the unit square it is 5 pi^2 / 4."""
+    errors = []
+    for size in (32, 64):
+        x = (torch.arange(size, dtype=torch.float64) + 0.5) / size
+        u = (torch.cos(math.pi * x)[:, None] * torch.cos(2 * math.pi * x))[None, None]
+        errors.append(abs(GradientEnergyLoss(nothing, spacing=1 / size)(u, None).item() - 1.25 * math.pi**2))
+    assert errors[1] < 0.3 * errors[0] < 0.1
+
+
+@pytest.mark.parametrize("shape", [(5, 6), (3, 4, 5)])
+def test_its_gradient_is_the_laplacian(shape):
+    """Heat diffusion is the gradient flow of this energy, so there is no artificial edge at the border."""
+    spacing = tuple(1.0 + axis for axis in range(len(shape)))
+    u = field(2, 3, *shape).requires_grad_()
+    GradientEnergyLoss(nothing, spacing=spacing, reduction="sum")(u, None).backward()
+    torch.testing.assert_close(u.grad, -2 * math.prod(spacing) * HeatDiffusion(spacing).velocity(u.detach()))
+
+
+def test_constants_have_none_and_gradients_check():
+    assert GradientEnergyLoss(nothing).energy(torch.full((2, 2, 4, 4), 7.0)).abs().max() == 0
+    u = field(1, 2, 4, 5).requires_grad_()
+    assert torch.autograd.gradcheck(lambda u: GradientEnergyLoss(nothing, 0.5)(u, None), (u,))
+
+
+@pytest.mark.parametrize("weight", [0.0, 1.0, 2.0])
+def test_it_is_added_to_the_loss(weight):
+    u, label = field(2, 3, 8, 8).float(), torch.randint(0, 3, (2, 1, 8, 8))
+    inner = DiceCELoss(to_onehot_y=True, softmax=True)
+    loss = GradientEnergyLoss(inner, weight)
+    torch.testing.assert_close(loss(u, label), inner(u, label) + weight * loss.energy(u).mean())
+
+
+def test_reductions():
+    u, label = field(2, 3, 8, 8), torch.ones(2, 3, 8, 8)
+    energies = GradientEnergyLoss(nothing).energy(u)
+    assert energies.shape == (2, 3, 1, 1)
+    for reduction, expected in (("mean", energies.mean()), ("sum", energies.sum()), ("none", energies)):
+        torch.testing.assert_close(GradientEnergyLoss(nothing, reduction=reduction)(u, label), expected)
+    both = GradientEnergyLoss(DiceLoss(sigmoid=True, reduction="none"), reduction="none")(u, label)
+    assert both.shape == (2, 3, 1, 1)
+
+
+def test_half_precision_does_not_overflow():
+    u = (300 * field(1, 1, 16, 16)).half()
+    assert GradientEnergyLoss(lambda input, target: 0.0)(u, None).isfinite()
+
+
+def test_wrong_arguments_are_named():
+    with pytest.raises(ValueError, match="`weight` >= 0, got -1"):
+        GradientEnergyLoss(nothing, -1)
+    with pytest.raises(ValueError, match="median"):
+        GradientEnergyLoss(nothing, reduction="median")
+    with pytest.raises(ValueError, match="`spacing`"):
+        GradientEnergyLoss(nothing, spacing=0)
+    assert "weight=2.0, spacing=1.0, reduction=mean" in repr(GradientEnergyLoss(torch.nn.CrossEntropyLoss(), 2.0))

@@ -1,0 +1,222 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""Convexity and roughness against shapes whose values are known, by hand counts, and over two processes."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.multiprocessing
+from ignite.engine import Engine
+from monai.data import MetaTensor
+from monai.handlers import MetricsSaver
+from monai.metrics import DiceMetric
+from scipy.spatial import ConvexHull
+
+from monai_iels import ConvexityMetric, RoughnessMetric
+from monai_iels.handlers import MeanConvexity, MeanRoughness
+
+
+def one_hot(*masks):
+    """Return a batch of (background, region) from masks."""
+    region = torch.stack([torch.as_tensor(mask) for mask in masks]).bool()
+    return torch.stack([~region, region], 1).float()
+
+
+def convexity(mask):
+    return ConvexityMetric()(one_hot(mask)).item()
+
+
+def blank(*shape):
+    return torch.zeros(*shape, dtype=torch.bool)
+
+
+SQUARE, L_SHAPE, CROSS, DIAGONAL = blank(12, 12), blank(12, 12), blank(12, 12), torch.eye(3).bool()
+SQUARE[3:9, 2:10] = True
+L_SHAPE[2:10, 2:4] = L_SHAPE[8:10, 2:10] = True
+CROSS[5:7, 1:11] = CROSS[1:11, 5:7] = True
+Y, X = torch.meshgrid(torch.arange(101) - 50, torch.arange(101) - 50, indexing="ij")
+DISK = X**2 + Y**2 <= 40**2
+CRESCENT = DISK & ((X - 25) ** 2 + Y**2 > 30**2)
+
+
+class TestConvexity:
+    @pytest.mark.parametrize(
+        ("mask", "expected"),
+        [
+            (SQUARE, 1.0),
+            (L_SHAPE, 28 / 46),  # hull: 8 x 8 less the triangle of 6 x 6
+            (CROSS, 36 / 68),  # hull: 10 x 10 less four triangles of 4 x 4
+            (DIAGONAL, 3 / 5),  # corners touch: one component
+            (torch.ones(1, 1).bool(), 1.0),
+            (torch.ones(1, 7).bool(), 1.0),
+        ],
+        ids=["rectangle", "L", "cross", "diagonal", "pixel", "line"],
+    )
+    def test_polygons(self, mask, expected):
+        assert convexity(mask) == pytest.approx(expected, abs=1e-6)
+
+    @pytest.mark.parametrize("mask", [DISK, CRESCENT, CROSS], ids=["disk", "crescent", "cross"])
+    def test_the_hull_is_that_of_all_corners(self, mask):
+        corners = np.argwhere(mask.numpy())[:, None] + np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
+        assert convexity(mask) == pytest.approx(mask.sum().item() / ConvexHull(corners.reshape(-1, 2)).volume)
+
+    def test_round_shapes(self):
+        assert convexity(DISK) == pytest.approx(0.977, abs=0.001)
+        # The hull of the crescent: the disk less what the chord between its horns cuts off.
+        corner_x = (40**2 - 30**2 + 25**2) / 50
+        horn = math.sqrt(40**2 - corner_x**2)
+        cut = 40**2 * math.acos(corner_x / 40) - corner_x * horn
+        assert convexity(CRESCENT) == pytest.approx(CRESCENT.sum().item() / (math.pi * 40**2 - cut), abs=0.02)
+
+    def test_two_components_have_a_hull_each(self):
+        two = SQUARE.clone()
+        two[10:12, 10:12] = True
+        assert convexity(two) == 1.0
+        touching = blank(12, 12)
+        touching[1:5, 1:5] = touching[5:9, 5:9] = True
+        assert convexity(touching) == pytest.approx(32 / 48)
+        mixed = blank(12, 24)
+        mixed[:, :12] = L_SHAPE
+        mixed[2:6, 16:20] = True
+        assert convexity(mixed) == pytest.approx((28 + 16) / (46 + 16))
+
+    def test_three_dimensions(self):
+        box = blank(6, 7, 8)
+        box[1:5, 2:6, 3:7] = True
+        assert convexity(box) == 1.0
+        c_shape = box.clone()
+        c_shape[2:4, 2:4] = False  # a slot of 2 x 2 x 4 in a cube of 4
+        assert convexity(c_shape) == pytest.approx((64 - 16) / 64)
+        axes = torch.meshgrid(*[torch.arange(31) - 15] * 3, indexing="ij")
+        ball = sum(axis**2 for axis in axes) <= 12**2
+        corners = np.argwhere(ball.numpy())[:, None] + np.indices((2, 2, 2)).reshape(3, -1).T
+        assert convexity(ball) == pytest.approx(ball.sum().item() / ConvexHull(corners.reshape(-1, 3)).volume)
+        assert 0.85 < convexity(ball) < 0.95
+
+    def test_empty_is_nan_and_not_averaged(self):
+        metric = ConvexityMetric(get_not_nans=True)
+        values = metric(one_hot(SQUARE, blank(12, 12), L_SHAPE))
+        assert values.isnan().flatten().tolist() == [False, True, False]
+        mean, count = metric.aggregate()
+        assert mean.item() == pytest.approx((1 + 28 / 46) / 2)
+        assert count.item() == 2
+        metric.reset()
+        metric(one_hot(blank(12, 12)))
+        empty = DiceMetric(include_background=False, get_not_nans=True)
+        empty(one_hot(blank(12, 12)), one_hot(blank(12, 12)))
+        assert [float(x) for x in metric.aggregate()] == [float(x) for x in empty.aggregate()]
+
+    def test_background_and_regions(self):
+        classes = torch.zeros(1, 3, 12, 12)
+        classes[:, 1, 2:10, 2:10] = 1
+        classes[:, 1, 4:8, 4:8] = 0
+        classes[:, 2, 4:8, 4:8] = 1
+        classes[:, 0] = 1 - classes[:, 1:].sum(1)
+        assert ConvexityMetric()(classes).tolist() == [[48 / 64, 1.0]]
+        assert ConvexityMetric(include_background=True)(classes).shape == (1, 3)
+        assert ConvexityMetric(regions=((1, 2), (2,)))(classes).tolist() == [[1.0, 1.0]]
+
+    def test_reductions_and_types(self):
+        batch = torch.cat([one_hot(SQUARE, L_SHAPE), one_hot(CROSS, SQUARE)[:, 1:]], 1)
+        values = ConvexityMetric()(batch)
+        assert values.shape == (2, 2)
+        metric = ConvexityMetric(reduction="mean_batch")
+        metric(batch)
+        torch.testing.assert_close(metric.aggregate(), values.mean(0))
+        torch.testing.assert_close(metric.aggregate("none"), values)
+        listed = ConvexityMetric()(list(batch))
+        torch.testing.assert_close(listed, values)
+        assert type(ConvexityMetric()(MetaTensor(batch))) is torch.Tensor
+
+
+class TestRoughness:
+    def test_a_hand_count(self):
+        """3 x 4 pixels have 8 pairs down and 9 across; the labels below differ in 3 and 5 of them."""
+        label = torch.tensor([[0, 0, 1, 1], [0, 2, 1, 1], [0, 2, 2, 0]])
+        classes = torch.nn.functional.one_hot(label, 3).movedim(-1, 0)[None].float()
+        down = (label[1:] != label[:-1]).sum().item()
+        across = (label[:, 1:] != label[:, :-1]).sum().item()
+        assert (down, across) == (3, 5)
+        for include_background in (True, False):
+            assert RoughnessMetric(include_background)(classes).item() == pytest.approx(8 / 17)
+
+    def test_checkerboard_constant_and_volume(self):
+        board = (torch.arange(6)[:, None] + torch.arange(6)) % 2 == 0
+        assert RoughnessMetric()(one_hot(board)).item() == 1.0
+        assert RoughnessMetric()(one_hot(blank(6, 6))).item() == 0.0
+        half = blank(4, 4, 4)
+        half[2:] = True
+        assert RoughnessMetric()(one_hot(half)).item() == pytest.approx(16 / 144)
+        assert RoughnessMetric()(one_hot(blank(1, 1))).isnan().all()
+
+    def test_the_reference_is_measured_next_to_it(self):
+        noisy = SQUARE.clone()
+        noisy[::3, ::3] ^= True
+        for metric_type in (RoughnessMetric, ConvexityMetric):
+            prediction, reference = metric_type(), metric_type(reference=True)
+            prediction(one_hot(noisy), one_hot(SQUARE))
+            reference(one_hot(noisy), one_hot(SQUARE))
+            alone = metric_type()
+            alone(one_hot(SQUARE))
+            assert reference.aggregate() == alone.aggregate() != prediction.aggregate()
+            with pytest.raises(ValueError, match="Expected a reference `y` to measure"):
+                metric_type(reference=True)(one_hot(SQUARE))
+
+
+def test_wrong_use_is_named():
+    with pytest.raises(ValueError, match=r"shape \(B, C, \*spatial\), got \(2, 3\)"):
+        RoughnessMetric()(torch.zeros(2, 3))
+    with pytest.raises(ValueError, match="to be called before `aggregate`"):
+        ConvexityMetric().aggregate()
+
+
+def test_handlers_add_the_metrics_to_an_engine(tmp_path):
+    noisy = SQUARE.clone()
+    noisy[::3, ::3] ^= True
+    engine = Engine(lambda engine, batch: (one_hot(noisy), one_hot(SQUARE)))
+    for name, handler in {
+        "roughness": MeanRoughness(),
+        "roughness_reference": MeanRoughness(reference=True),
+        "convexity": MeanConvexity(),
+        "convexity_reference": MeanConvexity(regions=((1,),), reference=True),
+    }.items():
+        handler.attach(engine, name)
+    MetricsSaver(tmp_path, metric_details="*", batch_transform=lambda batch: [{}]).attach(engine)
+    engine.run([0, 1], max_epochs=1)
+    assert engine.state.metrics["convexity_reference"] == 1.0
+    assert engine.state.metrics["convexity"] == pytest.approx(convexity(noisy))
+    assert engine.state.metrics["roughness"] > 2 * engine.state.metrics["roughness_reference"]
+    assert (tmp_path / "metrics.csv").read_text().count("\n") == 4
+    assert (tmp_path / "roughness_raw.csv").exists()
+
+
+def _one_rank(rank, folder):
+    torch.distributed.init_process_group("gloo", f"file://{folder}/store", rank=rank, world_size=2)
+    images = [[SQUARE, L_SHAPE], [CROSS]][rank]
+    results = []
+    for metric in (ConvexityMetric(), RoughnessMetric(reference=True)):
+        for image in images:
+            metric(one_hot(image), one_hot(image))
+        results.append(metric.aggregate().item())
+    torch.save(results, f"{folder}/{rank}.pt")
+
+
+def test_values_of_all_processes_are_aggregated(tmp_path):
+    torch.multiprocessing.spawn(_one_rank, (str(tmp_path),), nprocs=2)
+    expected = []
+    for metric in (ConvexityMetric(), RoughnessMetric()):
+        metric(one_hot(SQUARE, L_SHAPE, CROSS))
+        expected.append(metric.aggregate().item())
+    for rank in range(2):
+        assert torch.load(tmp_path / f"{rank}.pt") == pytest.approx(expected)

@@ -1,0 +1,359 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""Evolve and CorruptLabel, as arrays, in dictionaries, and in every kind of data set and loader."""
+
+import hashlib
+import itertools
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from monai.data import CacheDataset, DataLoader, Dataset, MetaTensor, PersistentDataset
+from monai.transforms import (
+    Activations,
+    AsDiscrete,
+    AsDiscreted,
+    Compose,
+    EnsureChannelFirstd,
+    EnsureTyped,
+    Lambdad,
+    LoadImaged,
+    allow_missing_keys_mode,
+)
+from PIL import Image
+
+from monai_iels import (
+    ConvexCurveMotion,
+    CorruptLabel,
+    CorruptLabelD,
+    CorruptLabeld,
+    CorruptLabelDict,
+    Evolution,
+    Evolve,
+    EvolveD,
+    Evolved,
+    EvolveDict,
+    HeatDiffusion,
+    InverseEvolutionLayer,
+)
+
+
+def field(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def two_halves(*shape):
+    label = torch.zeros(1, *shape, dtype=torch.uint8)
+    label[..., shape[-1] // 2 :] = 1
+    return label
+
+
+class TestEvolve:
+    @pytest.mark.parametrize("dt", [0.1, -0.1])
+    @pytest.mark.parametrize("shape", [(2, 12, 14), (2, 6, 7, 8)])
+    @pytest.mark.parametrize("evolution", [HeatDiffusion(2.0), ConvexCurveMotion(radii=(2,), band=1)])
+    def test_array_equals_dictionary_equals_the_evolution(self, evolution, shape, dt):
+        u = field(*shape)
+        expected = evolution.evolve(u[None], dt, 3)[0]
+        assert not torch.equal(expected, u)
+        torch.testing.assert_close(Evolve(evolution, dt, 3)(u), expected, rtol=0, atol=0)
+        out = Evolved(["a", "b"], evolution, dt, 3)({"a": u, "b": u.numpy(), "c": u})
+        torch.testing.assert_close(out["a"], expected, rtol=0, atol=0)
+        np.testing.assert_array_equal(out["b"], expected.numpy())
+        assert out["c"] is u
+
+    def test_types_come_back_as_they_went_in(self):
+        evolve, u = Evolve(HeatDiffusion(), 0.1, 2), field(1, 8, 8)
+        assert type(evolve(u.numpy())) is np.ndarray
+        assert type(evolve(u)) is torch.Tensor
+        meta = MetaTensor(u, affine=torch.diag(torch.tensor([2.0, 3, 1, 1])), meta={"filename_or_obj": "a.png"})
+        out = evolve(meta)
+        assert isinstance(out, MetaTensor)
+        assert out.meta["filename_or_obj"] == "a.png"
+        assert torch.equal(out.affine, meta.affine)
+        assert evolve(u.double()).dtype == torch.float64
+        assert evolve(u.half()).dtype == evolve((u > 0).to(torch.uint8)).dtype == torch.float32
+        assert evolve((u > 0).numpy()).dtype == np.float32
+
+    def test_the_input_is_not_changed(self):
+        u = field(1, 8, 8)
+        before = u.clone()
+        Evolve(HeatDiffusion(), -0.1, 2)(u)
+        assert torch.equal(u, before)
+
+    def test_spacing_from_the_image_itself(self):
+        u = MetaTensor(field(1, 6, 7, 8), affine=torch.diag(torch.tensor([1.0, 2, 3, 1])))
+        heat = HeatDiffusion()
+        torch.testing.assert_close(
+            Evolve(heat, 0.1, 3, use_pixdim=True)(u).as_tensor(),
+            HeatDiffusion((1.0, 2.0, 3.0)).evolve(u.as_tensor()[None], 0.1, 3)[0],
+        )
+        assert heat.spacing == 1.0
+        flat = MetaTensor(field(1, 6, 7), affine=torch.diag(torch.tensor([1.0, 2, 3, 1])))
+        torch.testing.assert_close(
+            Evolve(heat, 0.1, 3, use_pixdim=True)(flat).as_tensor(),
+            HeatDiffusion((1.0, 2.0)).evolve(flat.as_tensor()[None], 0.1, 3)[0],
+        )
+        with pytest.raises(TypeError, match="Expected a MetaTensor to take the spacing from, got ndarray"):
+            Evolve(heat, 0.1, 3, use_pixdim=True)(np.zeros((1, 4, 4)))
+
+    def test_label_pre_processing_of_the_paper_removes_window_noise(self):
+        label = two_halves(32, 32)
+        noisy = CorruptLabel(num_classes=2, window=2, fraction=0.1)(label)
+        smooth = Evolve(HeatDiffusion(2.0), dt=0.1, steps=100)
+        clean = Compose([AsDiscrete(to_onehot=2), smooth, AsDiscrete(argmax=True)])(noisy)
+        assert (noisy != label).float().mean() > 0.04
+        assert (clean != label).float().mean() < 0.01
+        dictionary = Compose(
+            [
+                AsDiscreted("label", to_onehot=2),
+                Evolved("label", HeatDiffusion(2.0), 0.1, 100),
+                AsDiscreted("label", argmax=True),
+            ]
+        )
+        assert torch.equal(dictionary({"label": noisy})["label"], clean)
+
+    def test_prediction_post_processing_of_the_paper_removes_noise(self):
+        label = two_halves(32, 32)
+        logits = AsDiscrete(to_onehot=2)(label).float() * 4 + 2 * field(2, 32, 32)
+        smooth = Evolve(HeatDiffusion(2.0), dt=0.1, steps=100)
+        steps = [Activations(softmax=True), smooth, AsDiscrete(argmax=True)]
+        before = (Compose([steps[0], steps[2]])(logits) != label).float().mean()
+        after = (Compose(steps)(logits) != label).float().mean()
+        assert after < 0.25 * before
+
+    def test_theorem_2_in_miniature(self):
+        """A smooth field through the inverse layer, then smoothed forward in small steps, returns as dt goes to 0."""
+        y, x = (torch.linspace(0, np.pi, 24, dtype=torch.float64) for _ in range(2))
+        u = (torch.cos(y)[:, None] * torch.cos(2 * x))[None]
+        heat, time, errors = HeatDiffusion(2.0), 2.0, []
+        for steps in (20, 40, 80):
+            amplified = InverseEvolutionLayer(heat, time / steps, steps)(u[None])[0]
+            returned = Evolve(heat, time / 10_000, 10_000)(amplified)
+            errors.append((returned - u).abs().max().item())
+        ratios = [coarse / fine for coarse, fine in itertools.pairwise(errors)]
+        assert ratios == pytest.approx([2, 2], abs=0.1)
+        assert errors[-1] < 0.01
+
+    def test_missing_keys_and_aliases(self):
+        assert EvolveD is EvolveDict is Evolved
+        with pytest.raises(KeyError, match="label"):
+            Evolved("label", HeatDiffusion(), 0.1, 1)({})
+        assert Evolved("label", HeatDiffusion(), 0.1, 1, allow_missing_keys=True)({"x": 1}) == {"x": 1}
+        transform = Evolved("label", HeatDiffusion(), 0.1, 1)
+        with allow_missing_keys_mode(transform):
+            assert transform({}) == {}
+
+    def test_a_user_s_own_evolution(self):
+        class Decay(Evolution):
+            def velocity(self, u):
+                return -u
+
+        torch.testing.assert_close(Evolve(Decay(), 0.5, 2)(torch.ones(1, 2, 2)), torch.full((1, 2, 2), 0.25))
+
+    def test_wrong_arguments_are_named(self):
+        with pytest.raises(TypeError, match="Expected an Evolution"):
+            Evolve("heat", 0.1, 1)
+        with pytest.raises(ValueError, match="`steps`"):
+            Evolve(HeatDiffusion(), 0.1, -1)
+        with pytest.raises(ValueError, match="finite time step"):
+            Evolved("x", HeatDiffusion(), float("nan"), 1)
+
+
+def checksum(label):
+    return hashlib.sha256(np.asarray(label).astype(np.uint8).tobytes()).hexdigest()[:16]
+
+
+class TestCorruptLabel:
+    @pytest.mark.parametrize("shape", [(112, 112), (113, 111), (35, 50, 35)])
+    @pytest.mark.parametrize("window", [1, 2, 3, 5])
+    @pytest.mark.parametrize("fraction", [0.05, 0.1, 0.5, 1.0])
+    @pytest.mark.parametrize("shared", [True, False])
+    def test_the_fraction_is_as_asked(self, shape, window, fraction, shared):
+        corrupt = CorruptLabel(3, window, fraction, shared=shared)
+        tiles = corrupt._tiles((1, *shape))
+        replaced = np.isin(tiles, corrupt._windows(tiles, "a"))
+        assert replaced.mean() == pytest.approx(fraction, abs=0.005)
+
+    def test_every_class_is_drawn_as_often(self):
+        noisy = CorruptLabel(4, 1, 1.0)(np.zeros((1, 200, 200)))
+        np.testing.assert_allclose(np.bincount(noisy.astype(int).ravel()) / 40_000, 0.25, atol=0.01)
+
+    def test_a_window_has_one_class_and_stands_on_the_tiling(self):
+        noisy = CorruptLabel(3, 4, 0.5)(np.zeros((1, 32, 32)))
+        blocks = noisy.reshape(8, 4, 8, 4).swapaxes(1, 2).reshape(64, 16)
+        assert (blocks == blocks[:, :1]).all()
+        assert len(np.unique(blocks)) == 3
+
+    def test_other_pixels_are_left_alone(self):
+        label = np.random.default_rng(0).integers(0, 3, (1, 64, 64))
+        noisy = CorruptLabel(3, 2, 0.1)(label)
+        assert 0.04 < (noisy != label).mean() < 0.1
+
+    def test_the_noise_is_the_same_on_a_later_day(self):
+        label = MetaTensor(two_halves(112, 112), meta={"filename_or_obj": "/anywhere/007.png"})
+        plain = two_halves(112, 112)
+        assert checksum(CorruptLabel(3)(label)) == "c2de30b51cb8dd31"
+        assert checksum(CorruptLabel(3, window=3, fraction=0.2, seed=5, shared=False)(label)) == "39c79db1c7dfbe17"
+        assert checksum(CorruptLabel(3)(plain)) == "4095869b58d12de9"
+        assert checksum(CorruptLabel(3)(torch.zeros(1, 9, 10, 11))) == "9d93f5b8c531bb57"
+
+    def test_the_folder_does_not_matter_but_the_file_does(self):
+        def named(name):
+            return MetaTensor(two_halves(64, 64), meta={"filename_or_obj": name})
+
+        corrupt = CorruptLabel(2, shared=False)
+        assert torch.equal(corrupt(named("/here/1.png")), corrupt(named("C/there/1.png")))
+        assert not torch.equal(corrupt(named("/here/1.png")), corrupt(named("/here/2.png")))
+
+    def test_shared_windows_are_the_same_pixels_for_two_labels_and_their_own_are_not(self):
+        labels = [MetaTensor(torch.zeros(1, 64, 64), meta={"filename_or_obj": f"{i}.png"}) for i in range(2)]
+        for shared in (True, False):
+            corrupt = CorruptLabel(100, shared=shared)
+            one, two = (corrupt(label) > 0 for label in labels)
+            overlap = (one & two).sum() / one.sum()
+            assert (overlap > 0.95) if shared else (overlap < 0.3)
+            assert not torch.equal(corrupt(labels[0]), corrupt(labels[1]))
+
+    def test_seeds_differ(self):
+        label = two_halves(64, 64)
+        assert not torch.equal(CorruptLabel(2, seed=0)(label), CorruptLabel(2, seed=1)(label))
+
+    def test_types_come_back_as_they_went_in(self):
+        for dtype in (torch.uint8, torch.int64, torch.float32):
+            label = MetaTensor(two_halves(16, 16).to(dtype), meta={"filename_or_obj": "a.png"})
+            noisy = CorruptLabel(2)(label)
+            assert isinstance(noisy, MetaTensor)
+            assert noisy.dtype == dtype
+            assert noisy.meta["filename_or_obj"] == "a.png"
+        noisy = CorruptLabel(2)(two_halves(16, 16).numpy())
+        assert type(noisy) is np.ndarray
+        assert noisy.dtype == np.uint8
+        assert type(CorruptLabel(2)(two_halves(16, 16))) is torch.Tensor
+
+    def test_the_label_s_type_does_not_change_its_noise(self):
+        label = two_halves(16, 16)
+        expected = CorruptLabel(2)(label)
+        assert torch.equal(CorruptLabel(2)(label.float()).to(torch.uint8), expected)
+        np.testing.assert_array_equal(CorruptLabel(2)(label.numpy()), expected.numpy())
+
+    def test_a_fraction_of_zero_is_the_identity(self):
+        label = two_halves(16, 16)
+        before = label.clone()
+        assert torch.equal(CorruptLabel(2, fraction=0)(label), label)
+        CorruptLabel(2, fraction=0.5)(label)
+        assert torch.equal(label, before)
+
+    def test_a_foreign_class_is_named_with_its_file(self):
+        label = MetaTensor(128 * two_halves(8, 8), meta={"filename_or_obj": "cells/001.png"})
+        with pytest.raises(ValueError, match=r"classes 0 to 2, got the values 0, 128 in cells/001.png"):
+            CorruptLabel(3)(label)
+        with pytest.raises(ValueError, match=r"got the values 0, 0.5\. Map"):
+            CorruptLabel(3)(np.array([[0.0, 0.5]]))
+        with pytest.raises(ValueError, match=r"classes 0 to 1, got the values -1, 0, "):
+            CorruptLabel(2)(np.arange(-1, 20)[None])
+        with pytest.raises(ValueError, match=r"shape \(1, \*spatial\) with class numbers, got \(3, 8, 8\)"):
+            CorruptLabel(3)(np.zeros((3, 8, 8)))
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ({"fraction": 2}, "`fraction` from 0 to 1, got 2"),
+            ({"fraction": -0.1}, "`fraction` from 0 to 1"),
+            ({"fraction": float("nan")}, "`fraction` from 0 to 1"),
+            ({"window": 0}, "`window` >= 1"),
+            ({"num_classes": 1}, "`num_classes` >= 2"),
+        ],
+    )
+    def test_wrong_arguments_are_named(self, arguments, message):
+        with pytest.raises(ValueError, match=message):
+            CorruptLabel(**{"num_classes": 3, **arguments})
+        with pytest.raises(ValueError, match=message):
+            CorruptLabeld("label", **{"num_classes": 3, **arguments})
+
+    def test_aliases_and_missing_keys(self):
+        assert CorruptLabelD is CorruptLabelDict is CorruptLabeld
+        with pytest.raises(KeyError, match="label"):
+            CorruptLabeld("label", 2)({})
+        assert CorruptLabeld("label", 2, allow_missing_keys=True)({}) == {}
+
+
+@pytest.fixture
+def files(tmp_path):
+    rng = np.random.default_rng(0)
+    items = []
+    for i in range(6):
+        Image.fromarray(rng.integers(0, 3, (32, 40), dtype=np.uint8)).save(tmp_path / f"{i}.png")
+        items.append({"label": str(tmp_path / f"{i}.png")})
+    return items
+
+
+def pipeline(shared):
+    return Compose(
+        [
+            LoadImaged("label"),
+            EnsureChannelFirstd("label"),
+            CorruptLabeld("label", num_classes=3, shared=shared),
+            Lambdad("label", _same, overwrite="copy"),
+            EnsureTyped(["label", "copy"], dtype=torch.float32),
+            Evolved("copy", HeatDiffusion(2.0), dt=-0.1, steps=2),
+        ]
+    )
+
+
+def _same(label):
+    return label
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_the_same_in_every_data_set_worker_and_order(files, tmp_path, shared):
+    def collect(dataset, **kwargs):
+        out = {}
+        for batch in DataLoader(dataset, batch_size=2, **kwargs):
+            names = batch["label"].meta["filename_or_obj"]
+            out.update(zip(names, zip(batch["label"].as_tensor(), batch["copy"].as_tensor(), strict=True), strict=True))
+        return out
+
+    expected = collect(Dataset(files, pipeline(shared)))
+    assert len(expected) == 6
+    persistent = PersistentDataset(
+        files, pipeline(shared), cache_dir=tmp_path / "cache", track_meta=True, weights_only=False
+    )
+    for other in (
+        collect(Dataset(files[::-1], pipeline(shared)), num_workers=2),
+        collect(CacheDataset(files, pipeline(shared), progress=False)),
+        collect(CacheDataset(files, pipeline(shared), progress=False, num_workers=2), num_workers=2, shuffle=True),
+        collect(persistent),
+        collect(persistent),
+    ):
+        assert other.keys() == expected.keys()
+        for name, (label, copy) in expected.items():
+            assert torch.equal(other[name][0], label)
+            assert torch.equal(other[name][1], copy)
+
+
+def test_the_same_in_another_process(files):
+    program = (
+        "import sys, hashlib; import numpy as np; from PIL import Image; from monai.data import MetaTensor;"
+        "from monai_iels import CorruptLabel;"
+        "label = MetaTensor(np.array(Image.open(sys.argv[1]))[None], meta={'filename_or_obj': sys.argv[1]});"
+        "noisy = CorruptLabel(3, shared=False)(label);"
+        "print(hashlib.sha256(np.asarray(noisy).astype(np.uint8).tobytes()).hexdigest()[:16])"
+    )
+    there = subprocess.run(
+        [sys.executable, "-c", program, files[0]["label"]], capture_output=True, text=True, check=True
+    ).stdout.split()[-1]
+    image = np.array(Image.open(files[0]["label"]))[None]
+    here = CorruptLabel(3, shared=False)(MetaTensor(image, meta={"filename_or_obj": files[0]["label"]}))
+    assert there == checksum(here)
