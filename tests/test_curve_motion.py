@@ -386,4 +386,7 @@ def test_axes_of_length_one_and_tiny_images():
     strip = field(1, 1, 1, 12)  # never fills half of a disk
     assert torch.equal(of_one_channel(radii=(1, 3)).evolve(strip, -0.1, 3), strip)
     line = torch.tensor([1.0, 1, 1, -1, 1, 1, 1])[None, None]
+    for broken, expected in ((math.nan, False), (math.inf, True)):
+        pixels = torch.tensor([1.0, -1.0, broken])[None, None]
+        assert of_one_channel(radii=(1,)).concave(pixels).flatten().tolist() == [False, expected, False]
     assert of_one_channel(radii=(2,)).concave(line).flatten().tolist() == [False] * 3 + [True] + [False] * 3

@@ -74,8 +74,8 @@ class Returns(nn.Module):
         super().__init__()
         self.make = make
 
-    def forward(self, x, **kwargs):
-        return self.make(x, **kwargs)
+    def forward(self, x, *args, **kwargs):
+        return self.make(x, *args, **kwargs)
 
 
 def test_lists_tuples_and_dictionaries_of_heads():
@@ -104,10 +104,11 @@ def test_an_auxiliary_loss_is_handed_on():
     assert loss.ndim == 0
 
 
-def test_keyword_arguments_reach_the_network():
+def test_further_arguments_reach_the_network():
     net = IELNet(Returns(lambda x, scale: scale * x), LAYER)
     x = torch.randn(1, 2, 8, 8)
     torch.testing.assert_close(net(x, scale=2.0), LAYER(2 * x))
+    torch.testing.assert_close(net(x, 2.0), LAYER(2 * x))
 
 
 def test_a_network_without_spatial_output_is_named():

@@ -75,7 +75,7 @@ class HeatDiffusion(Evolution):
 
     def _advance(self, u: Tensor, dt: float, steps: int) -> Tensor:
         spacing = spacing_per_axis(self.spacing, u.ndim - 2)
-        return _diffuse_op(u, dt, steps, spacing) if steps and u.numel() else u
+        return _Diffusion.apply(u, dt, steps, spacing) if steps and u.numel() else u
 
 
 def _diffuse(u: Tensor, dt: float, steps: int, spacing: Sequence[float]) -> Tensor:
@@ -86,7 +86,7 @@ def _diffuse(u: Tensor, dt: float, steps: int, spacing: Sequence[float]) -> Tens
     return from_modes(modes, shape).to(u.dtype)
 
 
-# One operation for autograd and the compiler: it is its own adjoint and keeps no tensor.
+# One operation for the compiler, which cannot fuse complex numbers anyway.
 _diffuse_op = torch.library.custom_op("monai_iels::diffuse", _diffuse, mutates_args=())
 
 
@@ -95,12 +95,17 @@ def _(u: Tensor, dt: float, steps: int, spacing: Sequence[float]) -> Tensor:
     return torch.empty_like(u, memory_format=torch.contiguous_format)
 
 
-def _remember(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    _, ctx.dt, ctx.steps, ctx.spacing = inputs
+class _Diffusion(torch.autograd.Function):
+    """The map is its own adjoint, so nothing is kept for the backward pass."""
 
+    @staticmethod
+    def forward(u: Tensor, dt: float, steps: int, spacing: tuple[float, ...]) -> Tensor:
+        return _diffuse_op(u, dt, steps, spacing)
 
-def _adjoint(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
-    return _diffuse_op(grad, ctx.dt, ctx.steps, ctx.spacing), None, None, None
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        _, *ctx.propagation = inputs
 
-
-_diffuse_op.register_autograd(_adjoint, setup_context=_remember)
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
+        return _Diffusion.apply(grad, *ctx.propagation), None, None, None
