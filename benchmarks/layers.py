@@ -91,17 +91,26 @@ def heat_over_steps() -> list[list[str]]:
 
 
 def curve_against_convolutions() -> list[list[str]]:
-    """Compare curve motion with disk convolutions, of which one step is timed."""
+    """Compare curve motion with disk convolutions, of which one step is timed, for as many masks on both sides."""
     u = smooth_logits(LARGE)
     phi = CURVE.level_sets(u)
-    (ours,) = medians(lambda: through(u, lambda u: CURVE.evolve(u, -0.1, 20)))
-    (one_mask,) = medians(lambda: through(phi, direct_step))
-    (per_class,) = medians(lambda: through(u, direct_step), repeats=1)
-    what = f"curve motion, {by(LARGE)}, 20 steps"
+    each = ConvexCurveMotion(regions=((0,), (1,), (2,)), activation="sigmoid")
+    one, one_directly = medians(
+        lambda: through(u, lambda u: CURVE.evolve(u, -0.1, 20)), lambda: through(phi, direct_step)
+    )
+    three, three_in_a_batch = medians(
+        lambda: through(u, lambda u: each.evolve(u, -0.1, 20)),
+        lambda: through(u.flatten(0, 1)[:, None], direct_step),
+        repeats=3,
+    )
+    (three_in_groups,) = medians(lambda: through(u, direct_step), repeats=1)
+    size = f"{by(LARGE)}, 20 steps"
+    direct = "disk convolutions, one step x 20"
     return [
-        row(what, "disk convolutions, one for each class (`groups=3`), one step x 20", ours, 20 * per_class,
-            "at least 100x"),
-        row(what, "disk convolutions of the region's mask alone, one step x 20", ours, 20 * one_mask, ""),
+        row(f"curve motion of one region, {size}", direct, one, 20 * one_directly, ""),
+        row(f"curve motion of three regions, {size}", f"{direct}, masks in the batch", three, 20 * three_in_a_batch, ""),
+        row(f"curve motion of three regions, {size}", f"{direct}, masks as channels (`groups=3`)", three,
+            20 * three_in_groups, "at least 100x"),
     ]  # fmt: skip
 
 

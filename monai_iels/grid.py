@@ -49,8 +49,8 @@ def check_spacing(spacing: Spacing) -> Spacing:
         ValueError: if a value is not a positive, finite number, or if there is none.
     """
     try:
-        values = tuple(float(h) for h in (spacing if isinstance(spacing, Iterable) else (spacing,)))
-    except (TypeError, ValueError):
+        values = tuple(float(h + 0.0) for h in (spacing if isinstance(spacing, Iterable) else (spacing,)))
+    except TypeError:
         values = ()
     if not values or not all(0 < h < math.inf for h in values):
         raise ValueError(f"Expected `spacing` to be positive, one number or one per spatial axis, got {spacing!r}.")
@@ -79,8 +79,12 @@ def check_dt(dt: float) -> float:
     Raises:
         ValueError: if ``dt`` is NaN or infinite.
     """
-    if not -math.inf < dt < math.inf:
-        raise ValueError(f"Expected a finite time step `dt`, got {dt}.")
+    try:
+        finite = -math.inf < dt < math.inf
+    except TypeError:
+        finite = False
+    if not finite:
+        raise ValueError(f"Expected a finite time step `dt`, got {dt!r}.")
     return float(dt)
 
 

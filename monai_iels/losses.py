@@ -31,6 +31,7 @@ class GradientEnergyLoss(nn.Module):
     This is the regularization that the paper compares its layers with (equation 18). The integral is the sum of
     :math:`(\Delta u / h)^2` over the faces between pixels, times the volume of a pixel; there is no face at the border,
     so no edge is seen there (Neumann). It is the energy that heat diffusion lowers, and that Theorem 1 is about.
+    For deep supervision, put this loss inside of MONAI's ``DeepSupervisionLoss``.
 
     Args:
         loss: any loss of ``(input, target)``.
@@ -59,6 +60,8 @@ class GradientEnergyLoss(nn.Module):
         reduction: LossReduction | str = LossReduction.MEAN,
     ) -> None:
         super().__init__()
+        if not callable(loss):
+            raise TypeError(f"Expected a loss such as torch.nn.CrossEntropyLoss(), got {loss!r}.")
         if not 0 <= weight < float("inf"):
             raise ValueError(f"Expected `weight` >= 0, got {weight}.")
         self.loss = loss
@@ -68,7 +71,14 @@ class GradientEnergyLoss(nn.Module):
 
     def forward(self, input: Tensor, target: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """Return the loss of ``input``, raw outputs of shape ``(B, C, *spatial)``, with its energy added."""
-        return self.loss(input, target, *args, **kwargs) + self.weight * self._reduced(self.energy(input))
+        loss = self.loss(input, target, *args, **kwargs)
+        energy = self._reduced(self.energy(input))
+        if energy.ndim and loss.ndim not in (0, energy.ndim):
+            raise ValueError(
+                f"Expected a loss of shape {tuple(energy.shape)} or a number to add the energies to, "
+                f"got {tuple(loss.shape)}. Set `reduction` to 'mean' or 'sum', or use one of MONAI's losses."
+            )
+        return loss + self.weight * energy
 
     def energy(self, u: Tensor) -> Tensor:
         """Return the gradient energy of each image and channel, of shape ``(B, C, 1, ...)``."""

@@ -41,7 +41,7 @@ class _PropertyMetric(CumulativeIterationMetric):
     ) -> None:
         super().__init__()
         self.include_background = include_background
-        self.reduction = reduction
+        self.reduction = MetricReduction(reduction)
         self.get_not_nans = get_not_nans
         self.reference = reference
 
@@ -68,11 +68,18 @@ class _PropertyMetric(CumulativeIterationMetric):
     def _compute_tensor(self, y_pred: Tensor, y: Tensor | None = None, **kwargs: Any) -> Tensor:
         if self.reference and y is None:
             raise ValueError("Expected a reference `y` to measure, got None.")
-        measured = y if self.reference and y is not None else y_pred
-        if measured.ndim < 3:
-            raise ValueError(f"Expected one-hot labels of shape (B, C, *spatial), got {tuple(measured.shape)}.")
-        measured = measured if self.include_background else ignore_background(measured)[0]
-        return self.measure(measured.as_subclass(Tensor))
+        return self.measure(self._regions(y if self.reference and y is not None else y_pred))
+
+    def _regions(self, y: Tensor) -> Tensor:
+        """Return the channels that count, as booleans."""
+        if y.ndim < 3:
+            raise ValueError(f"Expected one-hot labels of shape (B, C, *spatial), got {tuple(y.shape)}.")
+        if not ((y == 0) | (y == 1)).all():
+            raise ValueError(
+                f"Expected one-hot labels of 0 and 1, got values from {y.min():g} to {y.max():g}. "
+                "Use AsDiscrete(argmax=True, to_onehot=C) for logits, or AsDiscrete(to_onehot=C) for class numbers."
+            )
+        return (y if self.include_background else ignore_background(y)[0]).as_subclass(Tensor).bool()
 
 
 class ConvexityMetric(_PropertyMetric):
@@ -80,8 +87,11 @@ class ConvexityMetric(_PropertyMetric):
 
     Each connected component (corners touching count as connected) has its own hull, through the corners of its pixels;
     a region's value is the area of its components over the area of their hulls. A full rectangle has 1, a disk a little
-    less because its outline is made of pixels, and a region without a pixel NaN, which is left out of the average. The
-    value does not depend on the spacing, since both areas scale alike. 2-D and 3-D.
+    less because its outline is made of pixels. The value does not depend on the spacing, since both areas scale alike.
+    2-D and 3-D.
+
+    What is empty is treated as in MONAI's ``DiceMetric``: a region that the reference does not have is NaN and left out
+    of the average, one that only the prediction lacks is 0. Without a reference, what is empty is NaN.
 
     Args:
         include_background: whether the first channel is a region, too.
@@ -109,14 +119,31 @@ class ConvexityMetric(_PropertyMetric):
         reference: bool = False,
     ) -> None:
         super().__init__(include_background or regions is not None, reduction, get_not_nans, reference)
-        self.regions = regions
+        self.regions = None if regions is None else tuple(tuple(region) for region in regions)
+        if self.regions is not None and not (self.regions and all(self.regions)):
+            raise ValueError(f"Expected `regions` to be groups of channels such as ((1,), (2, 3)), got {regions}.")
 
     def measure(self, y: Tensor) -> Tensor:
         """Return the convexity of each image and region, of shape ``(B, regions)``."""
-        regions = self.regions or [(channel,) for channel in range(y.shape[1])]
-        masks = np.stack([(y[:, list(region)] > 0.5).any(1).cpu().numpy() for region in regions], 1)
-        values = [[_convexity(mask) for mask in image] for image in masks]
+        values = [[_convexity(mask) for mask in image] for image in y.cpu().numpy()]
         return torch.tensor(values, device=y.device, dtype=torch.float32)
+
+    def _regions(self, y: Tensor) -> Tensor:
+        channels = super()._regions(y)
+        if channels.ndim not in (4, 5):
+            raise ValueError(f"Expected labels in 2-D or 3-D, of shape (B, C, *spatial), got {tuple(y.shape)}.")
+        if self.regions is None:
+            return channels
+        if max(map(max, self.regions)) >= channels.shape[1]:
+            raise ValueError(f"Expected labels with the channels of {self.regions}, got {channels.shape[1]} channels.")
+        return torch.stack([channels[:, list(region)].any(1) for region in self.regions], 1)
+
+    def _compute_tensor(self, y_pred: Tensor, y: Tensor | None = None, **kwargs: Any) -> Tensor:
+        values = super()._compute_tensor(y_pred, y, **kwargs)
+        if y is None or self.reference:
+            return values
+        present = self._regions(y).flatten(2).any(2)
+        return torch.where(present, values.nan_to_num(0.0), torch.nan)
 
 
 class RoughnessMetric(_PropertyMetric):
@@ -143,8 +170,7 @@ class RoughnessMetric(_PropertyMetric):
 
     def measure(self, y: Tensor) -> Tensor:
         """Return the roughness of each image, of shape ``(B, 1)``; NaN for a single pixel, which has no neighbor."""
-        inside = y > 0.5
-        changes = [inside.diff(dim=axis).any(1).flatten(1) for axis in range(2, y.ndim)]
+        changes = [y.diff(dim=axis).any(1).flatten(1) for axis in range(2, y.ndim)]
         return torch.cat(changes, 1).float().mean(1, keepdim=True)
 
 
@@ -157,6 +183,8 @@ def _convexity(mask: np.ndarray) -> float:
 
 def _hull_volume(component: np.ndarray) -> float:
     """Return the area or volume of the hull of the pixels' corners; the ends of each row of pixels are enough."""
+    if component.all():
+        return component.size
     *rows, last = component.shape
     filled = np.argwhere(component.any(-1))
     first = component.argmax(-1)[tuple(filled.T)]

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Any
 
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 __all__ = ["IELNet"]
 
@@ -26,7 +26,8 @@ class IELNet(nn.Module):
 
     The network may return a tensor, deep-supervision heads in a list, tuple or dictionary, or heads stacked in one
     tensor of shape ``(B, heads, C, *spatial)``, as DynUNet does, which is told by its having one axis more than the
-    input. What has fewer axes and stands beside heads, such as an auxiliary loss, is handed on.
+    input, the first tensor that the network is called with. What has fewer axes or integers and stands beside heads,
+    such as an auxiliary loss or a mask, is handed on.
 
     The wrapper adds no parameter and no buffer. To save a checkpoint that needs no monai_iels, save
     ``net.network.state_dict()``. A training loop that cannot wrap its network may write
@@ -48,17 +49,26 @@ class IELNet(nn.Module):
         self.network = network
         self.layer = layer
 
-    def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Return what the network returns, with the layer applied to every head in train mode."""
-        out = self.network(x, *args, **kwargs)
-        layer = self.layer
-        if layer is None or not self.training:
+        out = self.network(*args, **kwargs)
+        if self.layer is None or not self.training:
             return out
-        if isinstance(out, Tensor):
-            return _apply(layer, out, x.ndim)
-        return tree_map_only(Tensor, lambda head: head if head.ndim < x.ndim else _apply(layer, head, x.ndim), out)
+        ndim = next((x.ndim for x in (*args, *kwargs.values()) if isinstance(x, Tensor)), 0)
+        return _apply(self.layer, out, ndim)
 
 
-def _apply(layer: nn.Module, head: Tensor, ndim: int) -> Tensor:
-    """Apply ``layer`` to a head of ``ndim`` axes, or to a stack of them."""
-    return layer(head.flatten(0, 1)).unflatten(0, head.shape[:2]) if head.ndim > ndim else layer(head)
+def _apply(layer: nn.Module, out: Any, ndim: int) -> Any:
+    """Apply ``layer`` to every head, or stack of heads, in what a network made of an input of ``ndim`` axes."""
+    leaves, structure = tree_flatten(out)
+    heads = [isinstance(x, Tensor) and x.is_floating_point() and (x is out or x.ndim >= ndim) for x in leaves]
+    if not any(heads):
+        raise TypeError(
+            f"Expected the network to return logits, or heads in a list, tuple or dictionary, got {type(out).__name__}."
+        )
+    stacked = [bool(ndim) and head and x.ndim > ndim for x, head in zip(leaves, heads, strict=True)]
+    evolved = [
+        layer(x.flatten(0, 1)).unflatten(0, x.shape[:2]) if stack else layer(x) if head else x
+        for x, head, stack in zip(leaves, heads, stacked, strict=True)
+    ]
+    return tree_unflatten(evolved, structure)

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from skimage.measure import regionprops
 from torch.profiler import ProfilerActivity, profile
 
+from benchmarks.direct import curve_motion_by_convolutions
 from monai_iels import ConvexCurveMotion
 from monai_iels.evolutions.curve_motion import _moving, _moving_op
 
@@ -264,6 +265,8 @@ def test_gradients_are_finite_where_the_level_set_is_flat():
     ("value", "row", "stand_in"),
     [
         (math.nan, 15, 1.0),  # deep inside: nothing around it is concave
+        (-math.inf, 15, 1.0),
+        (math.inf, -45, 1.0),
         (math.nan, -45, -1.0),
         (math.inf, 15, 1.0),
         (-math.inf, -45, -1.0),
@@ -338,6 +341,26 @@ def test_the_gain_bounds_the_amplification():
     u = field(1, 1, 24, 24)
     assert motion.evolve(u, 0.5, 10).norm() <= motion.gain(0.5, 10, 2) * u.norm()
     assert ConvexCurveMotion().gain(-0.1, 20, 2) == pytest.approx(14.1, abs=0.1)
+    assert ConvexCurveMotion(regions=((1, 2), (2,))).gain(-0.1, 20, 2) is None
+
+
+def test_it_is_what_convolutions_with_disks_compute():
+    phi = 3 * torch.nn.functional.interpolate(field(2, 3, 5, 6), size=(40, 48), mode="bicubic")
+    motion = ConvexCurveMotion(radii=(2, 5), band=2, regions=((0,), (1,), (2,)), activation="sigmoid")
+    expected = curve_motion_by_convolutions(phi, -0.1, 4, (2, 5), 2)
+    assert not torch.equal(expected, phi)
+    torch.testing.assert_close(motion.evolve(phi, -0.1, 4), expected, rtol=0, atol=1e-5)
+
+
+def test_second_derivatives():
+    motion = ConvexCurveMotion(radii=(1, 2), band=1)
+    u = 2 * field(1, 2, 4, 5)
+    u[:, 1] += 3
+    assert torch.autograd.gradgradcheck(lambda u: motion.evolve(u, -0.1, 2), (u.requires_grad_(),))
+    flat = torch.where(NOTCHED > 0, 5.0, -5.0)[None, None].requires_grad_()
+    (grad,) = torch.autograd.grad(of_one_channel().evolve(flat, -0.1, 2).square().sum(), flat, create_graph=True)
+    grad.square().sum().backward()
+    assert flat.grad.isfinite().all()
 
 
 def test_the_operation_is_registered_correctly():
@@ -355,16 +378,19 @@ def test_the_operation_is_registered_correctly():
         ({"radii": ()}, "`radii` and `band` of at least 1"),
         ({"radii": (math.nan,)}, "`radii` and `band` of at least 1"),
         ({"radii": 5}, "Expected `radii` such as"),
+        ({"radii": "15"}, "Expected `radii` such as"),
+        ({"band": "3"}, "`band` such as 3"),
+        ({"regions": ((1,), (1,))}, "each region once"),
         ({"band": 0.5}, "band 0.5"),
         ({"band": math.inf}, "band inf"),
-        ({"regions": ((1.0,),)}, "`regions` to be groups of channels"),
+        ({"regions": ((1.0,),)}, "`regions` such as"),
         ({"regions": ()}, "`regions` to be groups of channels"),
         ({"regions": ((),)}, "`regions` to be groups of channels"),
         ({"regions": (1,)}, "`regions` such as"),
         ({"regions": ((-1,),)}, "`regions` to be groups of channels"),
         ({"regions": ((1, 1),)}, "each channel once"),
         ({"activation": "tanh"}, "'softmax' or 'sigmoid', got 'tanh'"),
-        ({"activation": "sigmoid", "regions": ((0,), (0,))}, "no channel in two of them"),
+        ({"activation": "sigmoid", "regions": ((0,), (0,))}, "each region once"),
         ({"activation": "sigmoid", "regions": ((0, 1),)}, "one channel for each sigmoid region"),
         ({"spacing": -1}, "`spacing` to be positive"),
     ],
@@ -377,6 +403,8 @@ def test_wrong_arguments_are_named_in_the_constructor(arguments, message):
 def test_regions_must_fit_the_channels():
     with pytest.raises(ValueError, match=r"at least 3 channels for regions \(\(2,\),\), got 2"):
         ConvexCurveMotion(regions=((2,),)).evolve(torch.zeros(1, 2, 8, 8), 0.1, 1)
+    with pytest.raises(ValueError, match=r"got 1\. For a single channel use activation='sigmoid'"):
+        ConvexCurveMotion().evolve(torch.zeros(1, 1, 8, 8), 0.1, 1)
     with pytest.raises(ValueError, match="a channel outside each softmax region"):
         ConvexCurveMotion(regions=((0,),)).evolve(torch.zeros(1, 1, 8, 8), 0.1, 1)
 

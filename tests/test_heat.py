@@ -253,7 +253,7 @@ def test_spacing_may_be_any_kind_of_number():
     assert HeatDiffusion(numpy.float32(2)).spacing == 2.0
 
 
-@pytest.mark.parametrize("spacing", [0, -1.0, math.nan, math.inf, (), (1.0, 0.0), "wide", None, (1.0, None)])
+@pytest.mark.parametrize("spacing", [0, -1.0, math.nan, math.inf, (), (1.0, 0.0), "wide", "12", None, (1.0, None)])
 def test_spacing_must_be_positive(spacing):
     with pytest.raises(ValueError, match="Expected `spacing` to be positive"):
         HeatDiffusion(spacing)
@@ -267,6 +267,8 @@ def test_wrong_arguments_are_named():
         heat.gain(0.1, 1, spatial_dims=3)
     with pytest.raises(ValueError, match="finite time step `dt`, got nan"):
         heat.evolve(u, math.nan, 1)
+    with pytest.raises(ValueError, match="finite time step `dt`, got None"):
+        heat.evolve(u, None, 1)
     with pytest.raises(ValueError, match="`steps` >= 0, got -1"):
         heat.evolve(u, 0.1, -1)
     with pytest.raises(ValueError, match=r"`steps` to be an integer, got 2\.0"):

@@ -162,7 +162,7 @@ def test_repr_shows_evolution_time_step_and_gain():
 
 
 @both_layers
-@pytest.mark.parametrize("dt", [0, -0.1, math.nan, math.inf])
+@pytest.mark.parametrize("dt", [0, -0.1, math.nan, math.inf, "0.1", None])
 def test_dt_must_be_positive(layer_type, dt):
     with pytest.raises(ValueError, match=f"Expected `dt` > 0, got {dt}"):
         layer_type(HeatDiffusion(2.0), dt, 20)
@@ -191,7 +191,7 @@ def test_a_gain_that_does_not_train_is_warned_of_and_the_remedies_work():
     assert HeatDiffusion(1.0).gain(-0.0253, 20, 2) == pytest.approx(40, rel=0.01)
     with pytest.warns(UserWarning, match=r"in 3-D.*spacing=\[2.108, 4.216, 2.108\]"):
         InverseEvolutionLayer(HeatDiffusion((1.0, 2.0, 1.0)), dt=0.1, steps=20)
-    with pytest.warns(UserWarning, match="ForwardEvolutionLayer"):
+    with pytest.warns(UserWarning, match=r"ForwardEvolutionLayer.*For a gain of 1, use spacing=2.0 or dt=0.25"):
         ForwardEvolutionLayer(HeatDiffusion(1.0), dt=1.0, steps=20)
     with pytest.warns(UserWarning, match=r"ConvexCurveMotion.*spacing=18.47 or dt=0.0541"):
         InverseEvolutionLayer(ConvexCurveMotion(), dt=1.0, steps=50)

@@ -15,7 +15,8 @@ import math
 
 import pytest
 import torch
-from monai.losses import DiceCELoss, DiceLoss
+from monai.data import MetaTensor
+from monai.losses import DeepSupervisionLoss, DiceCELoss, DiceLoss
 
 from monai_iels import GradientEnergyLoss, HeatDiffusion
 
@@ -74,6 +75,8 @@ def test_reductions():
     assert energies.shape == (2, 3, 1, 1)
     for reduction, expected in (("mean", energies.mean()), ("sum", energies.sum()), ("none", energies)):
         torch.testing.assert_close(GradientEnergyLoss(nothing, reduction=reduction)(u, label), expected)
+    with pytest.raises(ValueError, match=r"loss of shape \(2, 3, 1, 1\) or a number.*got \(2, 8, 8\)"):
+        GradientEnergyLoss(torch.nn.CrossEntropyLoss(reduction="none"), reduction="none")(u, label.argmax(1))
     both = GradientEnergyLoss(DiceLoss(sigmoid=True, reduction="none"), reduction="none")(u, label)
     assert both.shape == (2, 3, 1, 1)
 
@@ -83,7 +86,19 @@ def test_half_precision_does_not_overflow():
     assert GradientEnergyLoss(lambda input, target: 0.0)(u, None).isfinite()
 
 
+def test_meta_tensors_autocast_and_deep_supervision():
+    u, label = field(2, 2, 8, 8).float(), torch.randint(0, 2, (2, 1, 8, 8))
+    loss = GradientEnergyLoss(DiceCELoss(to_onehot_y=True, softmax=True))
+    torch.testing.assert_close(loss(MetaTensor(u), MetaTensor(label)).as_tensor(), loss(u, label))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        torch.testing.assert_close(loss.energy(u), loss.energy(u.clone()))
+        assert loss(u, label).isfinite()
+    assert DeepSupervisionLoss(loss)([u, u[..., ::2, ::2]], label.float()).isfinite()
+
+
 def test_wrong_arguments_are_named():
+    with pytest.raises(TypeError, match="Expected a loss such as"):
+        GradientEnergyLoss("dice")
     with pytest.raises(ValueError, match="`weight` >= 0, got -1"):
         GradientEnergyLoss(nothing, -1)
     with pytest.raises(ValueError, match="median"):

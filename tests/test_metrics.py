@@ -18,6 +18,7 @@ import pytest
 import torch
 import torch.multiprocessing
 from ignite.engine import Engine
+from monai.bundle import ConfigParser
 from monai.data import MetaTensor
 from monai.handlers import MetricsSaver
 from monai.metrics import DiceMetric
@@ -91,6 +92,16 @@ class TestConvexity:
         mixed[2:6, 16:20] = True
         assert convexity(mixed) == pytest.approx((28 + 16) / (46 + 16))
 
+    def test_a_component_in_the_notch_of_another_has_its_own_hull(self):
+        nested = L_SHAPE.clone()
+        nested[3:6, 6:9] = True
+        assert convexity(nested) == pytest.approx((28 + 9) / (46 + 9))
+
+    def test_cubes_that_touch_in_a_corner_are_one(self):
+        cubes = blank(5, 5, 5)
+        cubes[:2, :2, :2] = cubes[2:4, 2:4, 2:4] = True
+        assert convexity(cubes) < 0.6
+
     def test_three_dimensions(self):
         box = blank(6, 7, 8)
         box[1:5, 2:6, 3:7] = True
@@ -116,6 +127,13 @@ class TestConvexity:
         empty = DiceMetric(include_background=False, get_not_nans=True)
         empty(one_hot(blank(12, 12)), one_hot(blank(12, 12)))
         assert [float(x) for x in metric.aggregate()] == [float(x) for x in empty.aggregate()]
+
+    def test_with_a_reference_empty_is_as_in_dice(self):
+        predictions, references = one_hot(SQUARE, blank(12, 12)), one_hot(blank(12, 12), SQUARE)
+        dice = DiceMetric(include_background=False)(predictions, references)
+        assert dice.isnan().flatten().tolist() == [True, False]
+        torch.testing.assert_close(ConvexityMetric()(predictions, references), dice, equal_nan=True)
+        assert ConvexityMetric(reference=True)(predictions, references).nan_to_num(-1).flatten().tolist() == [-1, 1]
 
     def test_background_and_regions(self):
         classes = torch.zeros(1, 3, 12, 12)
@@ -175,6 +193,20 @@ class TestRoughness:
 
 
 def test_wrong_use_is_named():
+    for metric in (RoughnessMetric(), ConvexityMetric()):
+        with pytest.raises(ValueError, match=r"one-hot labels of 0 and 1, got values from 0 to 2\. Use AsDiscrete"):
+            metric(torch.arange(3.0).expand(1, 1, 4, 3))
+        with pytest.raises(ValueError, match="one-hot labels of 0 and 1"):
+            metric(torch.full((1, 2, 4, 4), math.nan))
+    with pytest.raises(ValueError, match=r"2-D or 3-D, of shape \(B, C, \*spatial\), got \(1, 2, 5\)"):
+        ConvexityMetric()(torch.zeros(1, 2, 5))
+    with pytest.raises(ValueError, match=r"channels of \(\(1, 2\),\), got 2 channels"):
+        ConvexityMetric(regions=((1, 2),))(one_hot(SQUARE))
+    for regions in ((), ((),)):
+        with pytest.raises(ValueError, match="`regions` to be groups"):
+            ConvexityMetric(regions=regions)
+    with pytest.raises(ValueError, match="median"):
+        RoughnessMetric(reduction="median")
     with pytest.raises(ValueError, match=r"shape \(B, C, \*spatial\), got \(2, 3\)"):
         RoughnessMetric()(torch.zeros(2, 3))
     with pytest.raises(ValueError, match="to be called before `aggregate`"):
@@ -199,6 +231,62 @@ def test_handlers_add_the_metrics_to_an_engine(tmp_path):
     assert engine.state.metrics["roughness"] > 2 * engine.state.metrics["roughness_reference"]
     assert (tmp_path / "metrics.csv").read_text().count("\n") == 4
     assert (tmp_path / "roughness_raw.csv").exists()
+
+
+def test_handlers_hand_on_their_arguments():
+    handler = MeanConvexity(True, ((1,),), "sum", True, len, False)
+    metric = handler.metric_fn
+    assert (metric.include_background, metric.regions, metric.reduction, metric.reference) == (
+        True,
+        ((1,),),
+        "sum",
+        True,
+    )
+    assert (handler._output_transform, handler.save_details) == (len, False)
+    handler = MeanRoughness(True, "sum", True, len, False)
+    metric = handler.metric_fn
+    assert (metric.include_background, metric.reduction, metric.reference) == (True, "sum", True)
+    assert (handler._output_transform, handler.save_details) == (len, False)
+
+
+def test_a_bundle_names_them_beside_its_key_metric():
+    images = [{"image": 4 * one_hot(mask)[0] - 2, "label": one_hot(mask)[0]} for mask in (SQUARE, L_SHAPE)]
+    config = {
+        "images": images,
+        "evaluator": {
+            "_target_": "SupervisedEvaluator",
+            "device": "cpu",
+            "val_data_loader": {
+                "_target_": "DataLoader",
+                "dataset": {"_target_": "Dataset", "data": "@images"},
+                "batch_size": 2,
+            },
+            "network": {"_target_": "torch.nn.Identity"},
+            "postprocessing": {"_target_": "AsDiscreted", "keys": "pred", "argmax": True, "to_onehot": 2},
+            "key_val_metric": {
+                "val_mean_dice": {
+                    "_target_": "MeanDice",
+                    "output_transform": "$monai.handlers.from_engine(['pred', 'label'])",
+                }
+            },
+            "additional_metrics": {
+                "val_convexity": {
+                    "_target_": "monai_iels.handlers.MeanConvexity",
+                    "output_transform": "$monai.handlers.from_engine(['pred', 'label'])",
+                },
+                "val_roughness": {
+                    "_target_": "monai_iels.handlers.MeanRoughness",
+                    "output_transform": "$monai.handlers.from_engine(['pred', 'label'])",
+                },
+            },
+        },
+        "imports": ["$import monai"],
+    }
+    evaluator = ConfigParser(config).get_parsed_content("evaluator")
+    evaluator.run()
+    assert evaluator.state.metrics["val_mean_dice"] == 1.0
+    assert evaluator.state.metrics["val_convexity"] == pytest.approx((1 + 28 / 46) / 2)
+    assert evaluator.state.metric_details["val_roughness"].shape == (2, 1)
 
 
 def _one_rank(rank, folder):

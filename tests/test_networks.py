@@ -13,7 +13,7 @@
 
 import copy
 import pickle
-from collections import OrderedDict
+from collections import OrderedDict, UserDict
 
 import pytest
 import torch
@@ -109,6 +109,22 @@ def test_further_arguments_reach_the_network():
     x = torch.randn(1, 2, 8, 8)
     torch.testing.assert_close(net(x, scale=2.0), LAYER(2 * x))
     torch.testing.assert_close(net(x, 2.0), LAYER(2 * x))
+
+
+def test_other_ways_to_call_a_network():
+    x = torch.randn(1, 2, 8, 8)
+    torch.testing.assert_close(IELNet(nn.Identity(), LAYER)(input=x), LAYER(x))
+    torch.testing.assert_close(IELNet(Returns(lambda x: x["image"]), LAYER)({"image": x}), LAYER(x))
+    logits, mask = IELNet(Returns(lambda x: (x, x.argmax(1, keepdim=True))), LAYER)(x)
+    torch.testing.assert_close(logits, LAYER(x))
+    assert torch.equal(mask, x.argmax(1, keepdim=True))
+
+
+def test_an_output_without_logits_is_named():
+    with pytest.raises(TypeError, match=r"Expected the network to return logits.*got UserDict"):
+        IELNet(Returns(lambda x: UserDict(out=x)), LAYER)(torch.randn(1, 2, 8, 8))
+    with pytest.raises(TypeError, match="got list"):
+        IELNet(Returns(lambda x: [x.mean((2, 3))]), LAYER)(torch.randn(1, 2, 8, 8))
 
 
 def test_a_network_without_spatial_output_is_named():

@@ -15,11 +15,12 @@ import hashlib
 import itertools
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from monai.data import CacheDataset, DataLoader, Dataset, MetaTensor, PersistentDataset
+from monai.data import CacheDataset, DataLoader, Dataset, MetaTensor, PersistentDataset, set_track_meta
 from monai.transforms import (
     Activations,
     AsDiscrete,
@@ -105,6 +106,8 @@ class TestEvolve:
             Evolve(heat, 0.1, 3, use_pixdim=True)(flat).as_tensor(),
             HeatDiffusion((1.0, 2.0)).evolve(flat.as_tensor()[None], 0.1, 3)[0],
         )
+        dictionary = Evolved("x", heat, 0.1, 3, use_pixdim=True)({"x": flat})["x"]
+        torch.testing.assert_close(dictionary, Evolve(heat, 0.1, 3, use_pixdim=True)(flat))
         with pytest.raises(TypeError, match="Expected a MetaTensor to take the spacing from, got ndarray"):
             Evolve(heat, 0.1, 3, use_pixdim=True)(np.zeros((1, 4, 4)))
 
@@ -181,10 +184,10 @@ class TestCorruptLabel:
     @pytest.mark.parametrize("fraction", [0.05, 0.1, 0.5, 1.0])
     @pytest.mark.parametrize("shared", [True, False])
     def test_the_fraction_is_as_asked(self, shape, window, fraction, shared):
-        corrupt = CorruptLabel(3, window, fraction, shared=shared)
-        tiles = corrupt._tiles((1, *shape))
-        replaced = np.isin(tiles, corrupt._windows(tiles, "a"))
-        assert replaced.mean() == pytest.approx(fraction, abs=0.005)
+        noisy = CorruptLabel(10**9, window, fraction, shared=shared)(np.zeros((1, *shape), dtype=np.int64))
+        tolerance = 0.51 * window ** len(shape) / np.prod(shape)  # half a window
+        assert tolerance < 0.005
+        assert (noisy > 0).mean() == pytest.approx(fraction, abs=tolerance)
 
     def test_every_class_is_drawn_as_often(self):
         noisy = CorruptLabel(4, 1, 1.0)(np.zeros((1, 200, 200)))
@@ -204,18 +207,27 @@ class TestCorruptLabel:
     def test_the_noise_is_the_same_on_a_later_day(self):
         label = MetaTensor(two_halves(112, 112), meta={"filename_or_obj": "/anywhere/007.png"})
         plain = two_halves(112, 112)
-        assert checksum(CorruptLabel(3)(label)) == "c2de30b51cb8dd31"
-        assert checksum(CorruptLabel(3, window=3, fraction=0.2, seed=5, shared=False)(label)) == "39c79db1c7dfbe17"
-        assert checksum(CorruptLabel(3)(plain)) == "4095869b58d12de9"
-        assert checksum(CorruptLabel(3)(torch.zeros(1, 9, 10, 11))) == "9d93f5b8c531bb57"
+        assert checksum(CorruptLabel(3)(label)) == "94c9a8a4d337e8fc"
+        assert checksum(CorruptLabel(3, window=3, fraction=0.2, seed=5, shared=False)(label)) == "20663b6c41aebb62"
+        assert checksum(CorruptLabel(3)(plain)) == "bbe5c1d09bc96ce0"
+        assert checksum(CorruptLabel(3)(torch.zeros(1, 9, 10, 11))) == "3cc6c4961850554a"
 
-    def test_the_folder_does_not_matter_but_the_file_does(self):
-        def named(name):
-            return MetaTensor(two_halves(64, 64), meta={"filename_or_obj": name})
+    def test_the_folder_does_not_matter_but_the_file_s_name_and_values_do(self):
+        def noise(name, values):
+            return CorruptLabel(100, shared=False)(MetaTensor(values, meta={"filename_or_obj": name}))
 
-        corrupt = CorruptLabel(2, shared=False)
-        assert torch.equal(corrupt(named("/here/1.png")), corrupt(named("C/there/1.png")))
-        assert not torch.equal(corrupt(named("/here/1.png")), corrupt(named("/here/2.png")))
+        zeros, halves = torch.zeros(1, 64, 64), two_halves(64, 64).float()
+        assert torch.equal(noise("/here/1.png", zeros), noise("C:\\there\\1.png", zeros))
+        assert torch.equal(noise(Path("/here/1.png"), zeros), noise("1.png", zeros))
+        assert not torch.equal(noise("/here/1.png", zeros), noise("/here/2.png", zeros))
+        assert not torch.equal(noise("/a/label.png", zeros) > 1, noise("/b/label.png", halves) > 1)
+        assert torch.equal(noise(["1.png"], zeros), CorruptLabel(100, shared=False)(zeros))
+
+    def test_windows_and_classes_are_drawn_apart(self):
+        label = MetaTensor(torch.zeros(1, 64, 64), meta={"filename_or_obj": "a.png"})
+        shared, own = (CorruptLabel(100, shared=shared)(label) for shared in (True, False))
+        assert sorted(shared[shared > 0].tolist()) != shared[shared > 0].tolist()
+        assert sorted(shared.flatten().tolist()) == sorted(own.flatten().tolist())
 
     def test_shared_windows_are_the_same_pixels_for_two_labels_and_their_own_are_not(self):
         labels = [MetaTensor(torch.zeros(1, 64, 64), meta={"filename_or_obj": f"{i}.png"}) for i in range(2)]
@@ -263,8 +275,16 @@ class TestCorruptLabel:
             CorruptLabel(3)(np.array([[0.0, 0.5]]))
         with pytest.raises(ValueError, match=r"classes 0 to 1, got the values -1, 0, "):
             CorruptLabel(2)(np.arange(-1, 20)[None])
-        with pytest.raises(ValueError, match=r"shape \(1, \*spatial\) with class numbers, got \(3, 8, 8\)"):
-            CorruptLabel(3)(np.zeros((3, 8, 8)))
+        with pytest.raises(ValueError, match=r"shape \(1, \*spatial\) with class numbers, got \(3, 8, 8\) in a.png"):
+            CorruptLabel(3)(MetaTensor(torch.zeros(3, 8, 8), meta={"filename_or_obj": "a.png"}))
+        with pytest.raises(ValueError, match=r"shape \(1, \*spatial\)"):
+            CorruptLabel(3)(np.zeros((1, 0, 4)))
+
+    def test_a_type_that_cannot_hold_the_classes_is_named(self):
+        for dtype, num_classes in ((np.int8, 200), (np.uint8, 300), (bool, 3)):
+            with pytest.raises(ValueError, match=f"holds {num_classes} classes, got {np.dtype(dtype)}"):
+                CorruptLabel(num_classes)(np.zeros((1, 8, 8), dtype=dtype))
+        assert CorruptLabel(2)(np.zeros((1, 8, 8), dtype=bool)).dtype == bool
 
     @pytest.mark.parametrize(
         ("arguments", "message"),
@@ -274,6 +294,9 @@ class TestCorruptLabel:
             ({"fraction": float("nan")}, "`fraction` from 0 to 1"),
             ({"window": 0}, "`window` >= 1"),
             ({"num_classes": 1}, "`num_classes` >= 2"),
+            ({"num_classes": 2.5}, "whole numbers, got num_classes=2.5"),
+            ({"window": (2, 2)}, "whole numbers"),
+            ({"seed": None}, "whole numbers"),
         ],
     )
     def test_wrong_arguments_are_named(self, arguments, message):
@@ -281,6 +304,24 @@ class TestCorruptLabel:
             CorruptLabel(**{"num_classes": 3, **arguments})
         with pytest.raises(ValueError, match=message):
             CorruptLabeld("label", **{"num_classes": 3, **arguments})
+
+    @pytest.mark.parametrize(
+        "arguments", [{"window": 3}, {"fraction": 0.4}, {"seed": 3}, {"shared": False}, {"num_classes": 5}]
+    )
+    def test_array_equals_dictionary(self, arguments):
+        label, arguments = two_halves(32, 32), {"num_classes": 3, **arguments}
+        noisy = CorruptLabeld("label", **arguments)({"label": label, "image": label})
+        assert torch.equal(noisy["label"], CorruptLabel(**arguments)(label))
+        assert not torch.equal(noisy["label"], CorruptLabel(num_classes=3)(label))
+        assert noisy["image"] is label
+
+    def test_meta_data_is_dropped_where_it_is_not_tracked(self):
+        label = MetaTensor(two_halves(16, 16), meta={"filename_or_obj": "a.png"})
+        set_track_meta(False)
+        try:
+            assert type(CorruptLabel(2)(label)) is type(Evolve(HeatDiffusion(), 0.1, 1)(label)) is torch.Tensor
+        finally:
+            set_track_meta(True)
 
     def test_aliases_and_missing_keys(self):
         assert CorruptLabelD is CorruptLabelDict is CorruptLabeld

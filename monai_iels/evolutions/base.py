@@ -30,7 +30,7 @@ class Evolution(ABC):
     the network wrapper and the transforms come with it; no equation knows which way time runs.
 
     Attributes:
-        spacing: distance between pixels, one number or one per spatial axis.
+        spacing: distance between pixels, one number or one per spatial axis; for :meth:`velocity` to use.
         order: how many spatial derivatives ``F`` takes: pixels that are ``s`` times larger make it ``s**order`` times
             slower.
 

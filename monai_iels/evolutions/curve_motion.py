@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -44,8 +45,8 @@ class ConvexCurveMotion(Evolution):
 
     Balls are Euclidean in the unit of ``spacing``, the outside of the image is background, and pixels are counted in
     integers, so that none flips through rounding. ``C`` and ``R`` carry no gradient; :math:`|\nabla_h\phi|` does, and
-    none where it vanishes. A logit that is NaN or infinite is handed on as it is: NaN counts as background that is not
-    concave, an infinity by its sign, and the pixels beside either stand still, as their gradient is not known.
+    none where it vanishes. A logit that is NaN or infinite is handed on as it is and moves no other: NaN and -inf count
+    as background, but not as concave, and the pixels beside stand still, as their gradient is not known.
 
     A region is a group of channels that must be convex together. After a softmax,
     :math:`\phi_G = \log\sum_{k \in G} e^{u_k} - \log\sum_{k \notin G} e^{u_k}`, the log-odds of the region; for two
@@ -91,20 +92,23 @@ class ConvexCurveMotion(Evolution):
     def __post_init__(self) -> None:
         self.spacing = check_spacing(self.spacing)
         try:
-            self.radii = tuple(float(r) for r in self.radii)
-            self.regions = tuple(tuple(region) for region in self.regions)
+            self.radii = tuple(radius + 0.0 for radius in self.radii)
+            self.band = self.band + 0.0
+            self.regions = tuple(tuple(operator.index(k) for k in region) for region in self.regions)
         except TypeError:
             raise ValueError(
-                "Expected `radii` such as (5, 10, 15) and `regions` such as ((1,), (2, 3)), "
-                f"got radii {self.radii} and regions {self.regions}."
+                "Expected `radii` such as (5, 10, 15), `band` such as 3 and `regions` such as ((1,), (2, 3)), "
+                f"got radii {self.radii!r}, band {self.band!r} and regions {self.regions!r}."
             ) from None
         if not self.radii or not all(math.isfinite(r) and r >= 1 for r in (*self.radii, self.band)):
             raise ValueError(f"Expected `radii` and `band` of at least 1, got radii {self.radii} and band {self.band}.")
         channels = [channel for region in self.regions for channel in region]
-        if not all(self.regions) or not channels or not all(isinstance(k, int) and k >= 0 for k in channels):
+        if not all(self.regions) or not channels or min(channels) < 0:
             raise ValueError(f"Expected `regions` to be groups of channels such as ((1,), (2, 3)), got {self.regions}.")
         if any(len(set(region)) < len(region) for region in self.regions):
             raise ValueError(f"Expected each channel once in a region, got {self.regions}.")
+        if len(set(map(frozenset, self.regions))) < len(self.regions):
+            raise ValueError(f"Expected each region once, got {self.regions}.")
         if self.activation not in ("softmax", "sigmoid"):
             raise ValueError(f"Expected `activation` to be 'softmax' or 'sigmoid', got {self.activation!r}.")
         if self.activation == "sigmoid" and not len(channels) == len(set(channels)) == len(self.regions):
@@ -120,8 +124,10 @@ class ConvexCurveMotion(Evolution):
         speed = self._speed(self._level_sets_by_shift(field), shift)
         return self._shifted(torch.zeros_like(field), speed).view_as(u)
 
-    def gain(self, dt: float, steps: int, spatial_dims: int) -> float:
-        """Return a bound on how much the Euclidean norm of a level set function grows."""
+    def gain(self, dt: float, steps: int, spatial_dims: int) -> float | None:
+        """Return a bound on how much the Euclidean norm of a level set function grows; None where regions share one."""
+        if self._coupled:
+            return None
         fastest = math.sqrt(sum(1 / h**2 for h in spacing_per_axis(self.spacing, spatial_dims)))
         return power(1 + abs(check_dt(dt)) * fastest, check_steps(steps))
 
@@ -140,6 +146,11 @@ class ConvexCurveMotion(Evolution):
         """Return the mask ``R`` of pixels within ``band`` of ``C``, where the level set moves."""
         return _moving_op(phi.detach(), self.radii, self.band, spacing_per_axis(self.spacing, phi.ndim - 2))
 
+    @property
+    def _coupled(self) -> bool:
+        """Whether moving one region also moves the level sets of others."""
+        return self.activation == "softmax" and len(self.regions) > 1
+
     def _advance(self, u: Tensor, dt: float, steps: int) -> Tensor:
         shift = u.new_zeros(u.shape[0], len(self.regions), *u.shape[2:])
         level_sets = self._level_sets_by_shift(u)
@@ -149,7 +160,7 @@ class ConvexCurveMotion(Evolution):
 
     def _level_sets_by_shift(self, u: Tensor) -> Callable[[Tensor], Tensor]:
         """Return the level sets as a function of the fields that the regions have been shifted by."""
-        if self.activation == "softmax" and len(self.regions) > 1:
+        if self._coupled:
             return lambda shift: self.level_sets(self._shifted(u, shift))
         start = self.level_sets(u)
         return lambda shift: start + shift
@@ -161,7 +172,8 @@ class ConvexCurveMotion(Evolution):
         def norm(shift: Tensor) -> Tensor:
             return gradient_norm(level_sets(shift), self.spacing)
 
-        speed = checkpoint(norm, shift, use_reentrant=False, preserve_rng_state=False)
+        # Level sets of regions that share a softmax are recomputed, since their derivative would keep all logits.
+        speed = checkpoint(norm, shift, use_reentrant=False, preserve_rng_state=False) if self._coupled else norm(shift)
         return torch.where(moving & (speed < torch.inf), speed, 0)
 
     def _shifted(self, u: Tensor, shift: Tensor) -> Tensor:
@@ -176,6 +188,7 @@ class ConvexCurveMotion(Evolution):
         if highest >= channels:
             raise ValueError(
                 f"Expected logits with at least {highest + 1} channels for regions {self.regions}, got {channels}."
+                + (" For a single channel use activation='sigmoid' and regions=((0,),)." if channels == 1 else "")
             )
         if self.activation == "softmax" and any(len(region) == channels for region in self.regions):
             raise ValueError(
@@ -196,7 +209,7 @@ def _concave(phi: Tensor, radii: Sequence[float], spacing: Sequence[float]) -> T
     crowded = torch.zeros_like(inside)
     for radius in radii:
         crowded |= count_within(inside, radius, spacing) > ball_size(radius, spacing) // 2
-    return crowded & (phi <= 0)  # NaN is neither inside nor concave
+    return crowded & (phi <= 0) & (phi > -torch.inf)
 
 
 def _moving(phi: Tensor, radii: Sequence[float], band: float, spacing: Sequence[float]) -> Tensor:

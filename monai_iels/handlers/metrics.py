@@ -31,7 +31,8 @@ class MeanConvexity(IgniteMetricHandler):
         regions: groups of channels that are one region each; each channel by itself if None.
         reduction: how values are put together.
         reference: measure the reference and not the prediction.
-        output_transform: function that takes ``(y_pred, y)`` out of ``engine.state.output``.
+        output_transform: function that takes ``(y_pred, y)`` out of ``engine.state.output``, such as
+            ``from_engine(["pred", "label"])``.
         save_details: whether to keep the value of each image in ``engine.state.metric_details``.
     """
 
@@ -55,7 +56,8 @@ class MeanRoughness(IgniteMetricHandler):
         include_background: whether a change of the first channel counts.
         reduction: how values are put together.
         reference: measure the reference and not the prediction.
-        output_transform: function that takes ``(y_pred, y)`` out of ``engine.state.output``.
+        output_transform: function that takes ``(y_pred, y)`` out of ``engine.state.output``, such as
+            ``from_engine(["pred", "label"])``.
         save_details: whether to keep the value of each image in ``engine.state.metric_details``.
     """
 

@@ -75,7 +75,7 @@ def gradient_norm(u: Tensor, spacing: Spacing = 1.0) -> Tensor:
 class _GradientNorm(torch.autograd.Function):
     @staticmethod
     def forward(u: Tensor, spacing: tuple[float, ...]) -> Tensor:
-        return _norm(gradient(u, spacing))
+        return _squares(gradient(u, spacing)).sqrt_()
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -86,19 +86,19 @@ class _GradientNorm(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (u,) = ctx.saved_tensors
         components = gradient(u, ctx.spacing)
-        norm = _norm(components)
-        finite = norm < torch.inf
-        weight = torch.where(norm > 0, grad / norm, 0)
+        squares = _squares(components)
+        regular = (squares > 0) & (squares < torch.inf)
+        weight = torch.where(regular, grad, 0) / torch.where(regular, squares, 1).sqrt()
         total = torch.zeros_like(u)
         for axis, h, component in zip(spatial_axes(u), ctx.spacing, components, strict=True):
-            before, after = faces(torch.where(finite, weight * component, 0), axis)
+            before, after = faces(torch.where(regular, weight * component, 0), axis)
             into, out_of = faces(close(before + after, axis), axis)
             total.add_(into - out_of, alpha=0.5 / h)
         return total, None
 
 
-def _norm(components: list[Tensor]) -> Tensor:
+def _squares(components: list[Tensor]) -> Tensor:
     squares = torch.zeros_like(components[0])
     for component in components:
         squares.addcmul_(component, component)
-    return squares.sqrt_()
+    return squares

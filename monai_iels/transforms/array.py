@@ -15,7 +15,10 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from pathlib import Path
+import operator
+import re
+from functools import reduce
+from os import PathLike
 
 import numpy as np
 from monai.config import NdarrayOrTensor
@@ -37,7 +40,7 @@ class Evolve(Transform):
     Args:
         evolution: the equation, such as ``HeatDiffusion()``.
         dt: time step; its sign is the direction of time.
-        steps: number of steps; 0 returns the input.
+        steps: number of steps; 0 changes nothing.
         use_pixdim: take the spacing from the input, which must then be a MetaTensor, and not from the evolution.
 
     Example:
@@ -55,6 +58,8 @@ class Evolve(Transform):
         >>> noisy = label.clone()
         >>> noisy[:, 4, 4] = 1
         >>> torch.equal(clean_label(noisy), label)
+        True
+        >>> torch.equal(clean_prediction(4 * torch.cat([1 - noisy, noisy])), label)
         True
     """
 
@@ -82,16 +87,17 @@ class Evolve(Transform):
                 f"Expected a MetaTensor to take the spacing from, got {type(img).__name__}. Set `use_pixdim=False`."
             )
         evolution = copy.copy(self.evolution)
-        evolution.spacing = check_spacing(img.pixdim[: img.ndim - 1].tolist())
+        evolution.spacing = check_spacing(img.pixdim.tolist())
         return evolution
 
 
 class CorruptLabel(Transform):
     """Replace windows of a label by random classes: the paper's label noise, the same for a label every time.
 
-    Windows tile the image. So many of them are drawn that they cover ``fraction`` of it, and each gets one class, drawn
-    uniformly for each image. All of it follows from ``seed`` and from what the label is (the name of its file, or else
-    its values), never from the order of calls, the worker or the process. It may therefore stand before a cache.
+    Windows tile the image. They are drawn until they cover ``fraction`` of it, as nearly as whole windows can, and each
+    gets one class, drawn uniformly for each image. All of it follows from the arguments and from what the label is, the
+    name of its file and its values, never from the order of calls, the worker, the process or the folder. It may
+    therefore stand before a cache. A label that has lost its meta data on the way has other noise, as it has no name.
 
     In the released code the locations of the windows are the same for all images (on WBC and DRIVE), and a network then
     overfits to them within 20 epochs; with locations of its own for each image, as the text can be read, it does not.
@@ -120,6 +126,12 @@ class CorruptLabel(Transform):
     def __init__(
         self, num_classes: int, window: int = 2, fraction: float = 0.1, seed: int = 0, shared: bool = True
     ) -> None:
+        try:
+            num_classes, window, seed = map(operator.index, (num_classes, window, seed))
+        except TypeError:
+            raise ValueError(
+                f"Expected whole numbers, got num_classes={num_classes!r}, window={window!r} and seed={seed!r}."
+            ) from None
         if not 0 <= fraction <= 1:
             raise ValueError(f"Expected `fraction` from 0 to 1, got {fraction}.")
         if num_classes < 2 or window < 1:
@@ -135,37 +147,44 @@ class CorruptLabel(Transform):
         values = convert_to_numpy(label)
         name = label.meta.get(ImageMetaKey.FILENAME_OR_OBJ) if isinstance(label, MetaTensor) else None
         self._check(values, name)
-        tiles = self._tiles(values.shape)
-        identity = Path(name).name if name else hashlib.sha256(values.astype(np.int64).tobytes()).hexdigest()
-        chosen = self._windows(tiles, "" if self.shared else identity)
-        classes = np.full(tiles.max() + 1, -1)
+        identity = self._identity(values, name)
+        window_of = [np.arange(size) // self.window for size in values.shape]
+        areas = reduce(np.multiply.outer, [np.bincount(windows) for windows in window_of])
+        chosen = self._draw(areas.ravel(), "" if self.shared else identity)
+        classes = np.full(areas.size, -1)
         classes[chosen] = self._random("classes", identity).randint(self.num_classes, size=len(chosen))
-        noise = classes[tiles]
-        return convert_to_dst_type(np.where(noise < 0, values, noise), label)[0]
+        noise = classes.reshape(areas.shape)[np.ix_(*window_of)]
+        like = label.as_tensor() if isinstance(label, MetaTensor) and not get_track_meta() else label
+        return convert_to_dst_type(np.where(noise < 0, values, noise), like)[0]
 
-    def _check(self, values: np.ndarray, name: str | None) -> None:
+    def _check(self, values: np.ndarray, name: object) -> None:
         where = f" in {name}" if name else ""
-        if values.ndim < 2 or values.shape[0] != 1:
+        if values.ndim < 2 or values.shape[0] != 1 or not values.size:
             raise ValueError(f"Expected a label of shape (1, *spatial) with class numbers, got {values.shape}{where}.")
+        if np.array(self.num_classes - 1).astype(values.dtype) != self.num_classes - 1:
+            raise ValueError(
+                f"Expected a label of a type that holds {self.num_classes} classes, got {values.dtype}{where}. "
+                "Convert it first, for example to uint8."
+            )
         found = np.unique(values)
-        if not np.isin(found, np.arange(self.num_classes)).all():
+        if not ((found >= 0) & (found < self.num_classes) & (found == np.floor(found))).all():
             shown = ", ".join(f"{value:g}" for value in found[:8]) + (", ..." if len(found) > 8 else "")
             raise ValueError(
                 f"Expected a label with the classes 0 to {self.num_classes - 1}, got the values {shown}{where}. "
                 "Map them to classes first, or correct `num_classes`."
             )
 
-    def _tiles(self, shape: tuple[int, ...]) -> np.ndarray:
-        """Return the number of the window that each pixel belongs to."""
-        grid = [np.arange(size) // self.window for size in shape]
-        counts = [axis[-1] + 1 for axis in grid]
-        return np.ravel_multi_index(np.meshgrid(*grid, indexing="ij"), counts)
+    def _identity(self, values: np.ndarray, name: object) -> str:
+        """Return what tells a label from others: its file's name, as folders may move, and a checksum of its values."""
+        file = re.split(r"[/\\]", str(name))[-1] if isinstance(name, (str, PathLike)) else ""
+        smallest = values.astype(np.min_scalar_type(self.num_classes - 1))
+        return f"{file} {hashlib.sha256(smallest.tobytes()).hexdigest()}"
 
-    def _windows(self, tiles: np.ndarray, identity: str) -> np.ndarray:
+    def _draw(self, areas: np.ndarray, identity: str) -> np.ndarray:
         """Draw windows until they cover the fraction, as nearly as they can."""
-        order = self._random("windows", identity).permutation(tiles.max() + 1)
-        covered = np.concatenate([[0], np.cumsum(np.bincount(tiles.ravel())[order])])
-        return order[: np.abs(covered - self.fraction * tiles.size).argmin()]
+        order = self._random("windows", identity).permutation(len(areas))
+        covered = np.concatenate([[0], np.cumsum(areas[order])])
+        return order[: np.abs(covered - self.fraction * areas.sum()).argmin()]
 
     def _random(self, purpose: str, identity: str) -> np.random.RandomState:
         # RandomState's stream is frozen for good, that of numpy's newer generators is not.
