@@ -104,14 +104,16 @@ def curve_against_convolutions() -> list[list[str]]:
         repeats=3,
     )
     (three_in_groups,) = medians(lambda: through(u, direct_step), repeats=1)
-    size = f"{by(LARGE)}, 20 steps"
+    what = "curve motion of {}, " + f"{by(LARGE)}, 20 steps"
     direct = "disk convolutions, one step x 20"
+    in_batch, in_groups = 20 * three_in_a_batch, 20 * three_in_groups
     return [
-        row(f"curve motion of one region, {size}", direct, one, 20 * one_directly, ""),
-        row(f"curve motion of three regions, {size}", f"{direct}, masks in the batch", three, 20 * three_in_a_batch, ""),
-        row(f"curve motion of three regions, {size}", f"{direct}, masks as channels (`groups=3`)", three,
-            20 * three_in_groups, "at least 100x"),
-    ]  # fmt: skip
+        row(what.format("one region"), direct, one, 20 * one_directly, ""),
+        row(what.format("three regions"), f"{direct}, masks in the batch", three, in_batch, ""),
+        row(
+            what.format("three regions"), f"{direct}, masks as channels (`groups=3`)", three, in_groups, "at least 100x"
+        ),
+    ]
 
 
 def losses() -> list[list[str]]:

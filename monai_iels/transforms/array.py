@@ -116,9 +116,9 @@ class CorruptLabel(Transform):
     Example:
         >>> import torch
         >>> from monai_iels import CorruptLabel
-        >>> CorruptLabel(num_classes=5, window=2, fraction=0.5)(torch.zeros(1, 2, 8))
-        tensor([[[0., 0., 3., 3., 0., 0., 1., 1.],
-                 [0., 0., 3., 3., 0., 0., 1., 1.]]])
+        >>> CorruptLabel(num_classes=5, window=2, fraction=0.5, seed=1)(torch.zeros(1, 2, 8))
+        tensor([[[1., 1., 0., 0., 2., 2., 0., 0.],
+                 [1., 1., 0., 0., 2., 2., 0., 0.]]])
     """
 
     backend = [TransformBackends.NUMPY]  # noqa: RUF012
