@@ -61,14 +61,19 @@ class IELNet(nn.Module):
 def _apply(layer: nn.Module, out: Any, ndim: int) -> Any:
     """Apply ``layer`` to every head, or stack of heads, in what a network made of an input of ``ndim`` axes."""
     leaves, structure = tree_flatten(out)
-    heads = [isinstance(x, Tensor) and x.is_floating_point() and (x is out or x.ndim >= ndim) for x in leaves]
-    if not any(heads):
+
+    def is_head(x: Any) -> bool:
+        return isinstance(x, Tensor) and x.is_floating_point() and (x is out or x.ndim >= ndim)
+
+    def evolved(x: Any) -> Any:
+        if not is_head(x):
+            return x
+        if ndim and x.ndim > ndim:
+            return layer(x.flatten(0, 1)).unflatten(0, x.shape[:2])
+        return layer(x)
+
+    if not any(map(is_head, leaves)):
         raise TypeError(
             f"Expected the network to return logits, or heads in a list, tuple or dictionary, got {type(out).__name__}."
         )
-    stacked = [bool(ndim) and head and x.ndim > ndim for x, head in zip(leaves, heads, strict=True)]
-    evolved = [
-        layer(x.flatten(0, 1)).unflatten(0, x.shape[:2]) if stack else layer(x) if head else x
-        for x, head, stack in zip(leaves, heads, stacked, strict=True)
-    ]
-    return tree_unflatten(evolved, structure)
+    return tree_unflatten([evolved(x) for x in leaves], structure)
