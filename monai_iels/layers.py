@@ -18,7 +18,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from monai_iels.evolutions.base import Evolution
+from monai_iels.evolutions.base import Evolution, check_evolution
 from monai_iels.grid import check_steps, spacing_per_axis
 
 __all__ = ["ForwardEvolutionLayer", "InverseEvolutionLayer"]
@@ -34,11 +34,9 @@ class _EvolutionLayer(nn.Module):
 
     def __init__(self, evolution: Evolution, dt: float, steps: int) -> None:
         super().__init__()
-        if not isinstance(evolution, Evolution):
-            raise TypeError(f"Expected an Evolution such as HeatDiffusion(spacing=2.0), got {evolution!r}.")
+        self.evolution = check_evolution(evolution)
         if isinstance(dt, str | None) or not 0 < dt < float("inf"):
             raise ValueError(f"Expected `dt` > 0, got {dt}. {self.wrong_direction}")
-        self.evolution = evolution
         self.dt = dt
         self.steps = check_steps(steps)
         self._warn_of_gain()

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from monai_iels.grid import Spacing, as_field, check_dt, check_steps
 
-__all__ = ["Evolution"]
+__all__ = ["Evolution", "check_evolution"]
 
 
 class Evolution(ABC):
@@ -86,3 +86,14 @@ class Evolution(ABC):
                 )
             u = u + dt * velocity
         return u
+
+
+def check_evolution(evolution: Evolution) -> Evolution:
+    """Return ``evolution``.
+
+    Raises:
+        TypeError: if it is not an :class:`Evolution`.
+    """
+    if not isinstance(evolution, Evolution):
+        raise TypeError(f"Expected an Evolution such as HeatDiffusion(spacing=2.0), got {evolution!r}.")
+    return evolution

@@ -125,7 +125,7 @@ class ConvexCurveMotion(Evolution):
         return self._shifted(torch.zeros_like(field), speed).view_as(u)
 
     def gain(self, dt: float, steps: int, spatial_dims: int) -> float | None:
-        """Return a bound on how much the Euclidean norm of a level set function grows; None where regions share one."""
+        """Return a bound on the growth of a level set's Euclidean norm; None for regions that share a softmax."""
         if self._coupled:
             return None
         fastest = math.sqrt(sum(1 / h**2 for h in spacing_per_axis(self.spacing, spatial_dims)))
@@ -166,15 +166,15 @@ class ConvexCurveMotion(Evolution):
         return lambda shift: start + shift
 
     def _speed(self, level_sets: Callable[[Tensor], Tensor], shift: Tensor) -> Tensor:
-        with torch.no_grad():
-            moving = self.moving(level_sets(shift))
+        def phi_and_norm(shift: Tensor) -> tuple[Tensor, Tensor]:
+            phi = level_sets(shift)
+            return phi, gradient_norm(phi, self.spacing)
 
-        def norm(shift: Tensor) -> Tensor:
-            return gradient_norm(level_sets(shift), self.spacing)
-
-        # Level sets of regions that share a softmax are recomputed, since their derivative would keep all logits.
-        speed = checkpoint(norm, shift, use_reentrant=False, preserve_rng_state=False) if self._coupled else norm(shift)
-        return torch.where(moving & (speed < torch.inf), speed, 0)
+        if self._coupled:  # recomputed in the backward pass, since the derivative of a softmax would keep all logits
+            phi, norm = checkpoint(phi_and_norm, shift, use_reentrant=False, preserve_rng_state=False)
+        else:
+            phi, norm = phi_and_norm(shift)
+        return torch.where(self.moving(phi) & (norm < torch.inf), norm, 0)
 
     def _shifted(self, u: Tensor, shift: Tensor) -> Tensor:
         channels = list(u.unbind(1))

@@ -26,7 +26,7 @@ from monai.data import MetaTensor, get_track_meta
 from monai.transforms import Transform
 from monai.utils import ImageMetaKey, TransformBackends, convert_to_dst_type, convert_to_numpy, convert_to_tensor
 
-from monai_iels.evolutions.base import Evolution
+from monai_iels.evolutions.base import Evolution, check_evolution
 from monai_iels.grid import check_dt, check_spacing, check_steps
 
 __all__ = ["CorruptLabel", "Evolve"]
@@ -66,9 +66,7 @@ class Evolve(Transform):
     backend = [TransformBackends.TORCH]  # noqa: RUF012
 
     def __init__(self, evolution: Evolution, dt: float, steps: int, use_pixdim: bool = False) -> None:
-        if not isinstance(evolution, Evolution):
-            raise TypeError(f"Expected an Evolution such as HeatDiffusion(spacing=2.0), got {evolution!r}.")
-        self.evolution = evolution
+        self.evolution = check_evolution(evolution)
         self.dt = check_dt(dt)
         self.steps = check_steps(steps)
         self.use_pixdim = use_pixdim
