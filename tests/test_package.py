@@ -54,7 +54,7 @@ def test_public_names():
 def test_all_is_exact(name):
     module = importlib.import_module(name)
     exported = getattr(module, "__all__", [])
-    assert exported == sorted(exported)
+    assert exported == sorted(exported, key=lambda key: (not key.isupper(), not key[0].isupper(), key))
     own = {
         key
         for key, value in vars(module).items()
@@ -97,8 +97,21 @@ def test_a_bundle_finds_the_components():
     assert net.layer.evolution == monai_iels.HeatDiffusion((2.0, 2.0))
 
 
+def python_blocks(file):
+    text = (Path(__file__).parents[1] / file).read_text("utf-8")
+    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+
+
+def test_the_data_page_s_code_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (block,) = python_blocks("docs/data.md")
+    names = {}
+    exec(block, names)
+    assert len(names["cells"]["training"]) == 9
+
+
 def test_the_readme_s_code_runs(tmp_path, monkeypatch):
-    blocks = re.findall(r"```python\n(.*?)```", (Path(__file__).parents[1] / "README.md").read_text(), re.DOTALL)
+    blocks = python_blocks("README.md")
     assert len(blocks) == 3
     monkeypatch.chdir(tmp_path)
     names = {}

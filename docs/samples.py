@@ -1,0 +1,95 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""Draw the contact sheets of the embedded samples: whole images above, labelled close-ups below.
+
+Run ``pip install -e ".[docs]" && python docs/samples.py``. With ``--data DIR``, a folder that has some of the real sets
+in folders of the same names, each sheet gets the real images beside the drawn ones; choose another ``--output`` for
+those, since most of the data sets may not be passed on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+
+from monai_iels.data import SOURCES
+from monai_iels.data.images import open_image, open_mask, per_class
+from monai_iels.data.source import Source
+
+COLORS = ("cyan", "yellow")
+COLUMNS = 8
+
+
+def main() -> None:
+    """Draw a sheet a data set."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, help="a folder with real data sets, to put beside the drawn ones")
+    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "figures")
+    options = parser.parse_args()
+    options.output.mkdir(parents=True, exist_ok=True)
+    for source in SOURCES.values():
+        with tempfile.TemporaryDirectory() as folder:
+            roots = [source.synthesize(Path(folder) / "drawn", count=3 * COLUMNS)]
+            if options.data and (options.data / source.name).is_dir():
+                roots.insert(0, options.data / source.name)
+            sheet(source, roots, Path(folder) / "cache", options.output / f"sample_{source.name}.png")
+
+
+def sheet(source: Source, roots: list[Path], cache: Path, file: Path) -> None:
+    """Show eight cases of each root in two rows."""
+    figure, axes = plt.subplots(
+        2 * len(roots), COLUMNS, figsize=(1.7 * COLUMNS, 3.4 * len(roots) + 0.4), constrained_layout=True
+    )
+    for rows, root in zip(axes.reshape(len(roots), 2, COLUMNS), roots, strict=True):
+        cases = source.read(root, cache_dir=cache)["training"]
+        for column, case in enumerate(cases[:: max(1, len(cases) // COLUMNS)][:COLUMNS]):
+            image, label = oriented(open_image(str(case["image"]))), oriented(open_mask(str(case["label"])))
+            image = np.clip(image / np.percentile(image, 99.5), 0, 1)
+            rows[0, column].imshow(image, cmap="gray")
+            close_up(rows[1, column], image, label, source)
+    for axis in axes.flat:
+        axis.set_axis_off()
+    names = " and ".join(f"{name} {color}" for name, color in zip(source.classes[1:], COLORS, strict=False))
+    figure.suptitle(f"{source.title}, {'real above, drawn below' if len(roots) > 1 else 'drawn'}: {names}", fontsize=11)
+    figure.savefig(file, dpi=80)
+    plt.close(figure)
+    print(f"Wrote {file}")
+
+
+def oriented(pixels: np.ndarray) -> np.ndarray:
+    """Return an image as it is, and of a volume the middle slice from the side, crown up."""
+    if pixels.ndim == 3 and pixels.shape[-1] != 3:
+        return np.rot90(pixels[pixels.shape[0] // 2])
+    return pixels
+
+
+def close_up(axis: Axes, image: np.ndarray, label: np.ndarray, source: Source) -> None:
+    """Show the part that has labels, with the outline of each class but the background."""
+    classes = [np.isin(label, values) for values in per_class(source.values)[1:]]
+    rows, columns = (np.flatnonzero(np.any(classes, axis=(0, other))) for other in (2, 1))
+    margin = max(np.ptp(rows), np.ptp(columns)) // 3 if rows.size else 0
+    if rows.size:
+        axis.set_xlim(max(columns[0] - margin, 0), min(columns[-1] + margin, label.shape[1] - 1))
+        axis.set_ylim(min(rows[-1] + margin, label.shape[0] - 1), max(rows[0] - margin, 0))
+    axis.imshow(image, cmap="gray")
+    for inside, color in zip(classes, COLORS, strict=False):
+        if inside.any():
+            axis.contour(inside, levels=[0.5], colors=color, linewidths=0.3 if len(classes) == 1 else 0.9)
+
+
+if __name__ == "__main__":
+    main()

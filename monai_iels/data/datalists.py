@@ -1,0 +1,64 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""The data sets by name, and what a training asks for: checked datalists, from a folder or drawn on the spot."""
+
+from monai.config import PathLike
+
+from monai_iels.data.check import check_headers
+from monai_iels.data.drive import DRIVE
+from monai_iels.data.dsb2018 import DSB2018
+from monai_iels.data.files import Datalists, cache_folder
+from monai_iels.data.hippocampus import HIPPOCAMPUS
+from monai_iels.data.refuge import REFUGE
+from monai_iels.data.source import Source
+from monai_iels.data.wbc import WBC
+
+__all__ = ["SOURCES", "SYNTHETIC", "checked_datalists"]
+
+SYNTHETIC = "synthetic"
+SOURCES: dict[str, Source] = {source.name: source for source in (WBC, DSB2018, DRIVE, REFUGE, HIPPOCAMPUS)}
+
+
+def checked_datalists(
+    name: str,
+    root: PathLike = SYNTHETIC,
+    seed: int = 0,
+    cache_dir: PathLike | None = None,
+    count: int = 60,
+    size: int | None = None,
+) -> Datalists:
+    """List a data set's files after a look at each header.
+
+    Args:
+        name: one of ``wbc``, ``dsb2018``, ``drive``, ``refuge``, ``hippocampus``.
+        root: the folder of the data set, or ``"synthetic"`` for a drawn sample.
+        seed: seed of the split, and of the drawing.
+        cache_dir: where to keep what is made once from the data; the user's cache folder by default.
+        count: number of cases of a drawn sample.
+        size: height of a drawn sample's images.
+
+    Returns:
+        a datalist a section, as MONAI's data sets take them.
+
+    Raises:
+        DataError: with the list of all files that are missing, unmatched, mis-sized or unreadable from their headers.
+    """
+    if name not in SOURCES:
+        raise ValueError(f"Expected a data set of {', '.join(SOURCES)}, got '{name}'.")
+    source = SOURCES[name]
+    if str(root) == SYNTHETIC:
+        root = cache_folder(cache_dir) / f"{SYNTHETIC}-{name}-{count}-{size or source.size}-seed{seed}"
+        if not root.exists():
+            source.synthesize(root, count, seed, size)
+    datalists = source.read(root, seed, cache_dir)
+    check_headers(datalists)
+    return datalists

@@ -1,0 +1,260 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""Finding files: folders below a root, archives, and the pairs of image and label that belong together."""
+
+import gzip
+import hashlib
+import logging
+import os
+import re
+import tarfile
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from monai.apps.utils import extractall
+from monai.config import PathLike
+
+from monai_iels.data.problems import DataError, Problem
+
+__all__ = [
+    "Case",
+    "Datalists",
+    "archives",
+    "cache_folder",
+    "complete_or_nothing",
+    "extracted",
+    "folder_below",
+    "listing",
+    "not_found",
+    "pair",
+    "places",
+    "unpack",
+    "walk",
+]
+
+Case = dict[str, str | list[str]]
+Datalists = dict[str, list[Case]]
+
+_BROKEN = (zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, ValueError, RuntimeError)
+_LITTER = {"thumbs.db", "desktop.ini", "__macosx"}
+
+
+def cache_folder(cache_dir: PathLike | None = None) -> Path:
+    """Return the folder for what is made once from the data: ``cache_dir``, or ``monai_iels`` in the user's cache."""
+    if cache_dir is not None:
+        return Path(cache_dir).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "monai_iels"
+
+
+def listing(folder: Path) -> list[Path]:
+    """Return what is in ``folder``, sorted, without what operating systems leave behind."""
+    return sorted(p for p in folder.iterdir() if not p.name.startswith(".") and p.name.lower() not in _LITTER)
+
+
+def walk(folder: Path, problems: list[Problem]) -> Iterator[Path]:
+    """Yield every file below ``folder``, sorted; links are followed, and one that leads back to its parent is named."""
+    above = {os.path.realpath(folder)}
+
+    def below(directory: Path, above: set[str]) -> Iterator[Path]:
+        for path in listing(directory):
+            if not path.is_dir():
+                yield path
+            elif (real := os.path.realpath(path)) in above:
+                problems.append(_loop(path))
+            else:
+                yield from below(path, above | {real})
+
+    yield from below(folder, above)
+
+
+def _loop(path: Path) -> Problem:
+    return Problem("unreadable", str(path), "a folder", "a link that leads back to itself", "Remove the link.")
+
+
+def places(root: PathLike, expected: str, cache_dir: PathLike | None) -> Iterator[Path]:
+    """Yield the folders to look for a data set in: ``root``, then, only if asked on, what its archives hold.
+
+    Raises:
+        DataError: where ``root`` is not there or cannot be opened, with what was ``expected``.
+    """
+    root = Path(os.path.abspath(Path(root).expanduser()))
+    try:
+        contents = archives(root)
+        if root.is_dir():
+            yield root
+        elif not contents:
+            root.stat()
+            raise DataError([Problem("missing", str(root), expected, "a file", "Pass the folder that holds it.")])
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        problem = Problem("missing", str(root), expected, f"'{reason}'", "Check the path for a typo.")
+        raise DataError([problem]) from None
+    for archive in contents:
+        yield unpack(archive, cache_dir)
+
+
+def folder_below(root: PathLike, name: str, inside: str, cache_dir: PathLike | None = None) -> Path:
+    """Return the folder that holds a data set: ``root/name``, ``root`` itself, or ``name`` up to two levels below.
+
+    Args:
+        root: the folder that the user points at; where it holds only archives, they are unpacked.
+        name: name of the official folder.
+        inside: glob pattern of what the folder holds.
+        cache_dir: where archives are unpacked.
+
+    Raises:
+        DataError: where there is none, with what was found instead.
+    """
+    root = Path(root).expanduser()
+    expected = f"a folder '{name}' that has {inside}"
+    for place in places(root, expected, cache_dir):
+        for folder in (place / name, place, *sorted(place.glob(f"*/{name}")), *sorted(place.glob(f"*/*/{name}"))):
+            if folder.is_dir() and next(folder.glob(inside), None) is not None:
+                return folder
+    raise DataError([not_found(root, expected)])
+
+
+def not_found(root: Path, expected: str) -> Problem:
+    """Say what is in ``root`` instead of what was expected."""
+    names = [path.name for path in listing(root)] if root.is_dir() else [root.name]
+    shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "") if names else "an empty folder"
+    return Problem("missing", str(root), expected, shown, "Pass the folder that the data set was unpacked into.")
+
+
+def pair(
+    folder: Path, patterns: Mapping[str, str], problems: list[Problem], optional: Sequence[str] = ()
+) -> list[Case]:
+    """Match the files of a folder by what ``{id}`` stands for in their names.
+
+    Args:
+        folder: the folder that the patterns are relative to.
+        patterns: to each key of a case, the relative path of its file, such as ``"images/{id}_training.tif"``.
+        problems: gets a :class:`Problem` for each file that misses its partners, and for each that fits no pattern.
+        optional: keys that a case may lack.
+
+    Returns:
+        the complete cases, sorted by id.
+    """
+    found: dict[str, dict[str, Path]] = {key: {} for key in patterns}
+    for name in sorted({os.path.dirname(pattern) for pattern in patterns.values()}):
+        here = {key: os.path.basename(p) for key, p in patterns.items() if os.path.dirname(p) == name}
+        directory = folder / name
+        if not directory.is_dir():
+            if not set(here) <= set(optional):
+                expected = f"a folder with {' and '.join(p.format(id='<id>') for p in here.values())}"
+                problems.append(
+                    Problem("missing", str(directory), expected, "no such folder", "Unpack the data set again.")
+                )
+            continue
+        for path in listing(directory):
+            if not _match(path, here, found):
+                names = " or ".join(p.format(id="<id>") for p in here.values())
+                problems.append(Problem("extra", str(path), names, "another name", "Move the file elsewhere."))
+    return _complete(folder, patterns, found, problems, optional)
+
+
+def _match(path: Path, patterns: Mapping[str, str], found: dict[str, dict[str, Path]]) -> bool:
+    for key, pattern in patterns.items():
+        before, after = (re.escape(part) for part in pattern.split("{id}"))
+        if match := re.fullmatch(f"{before}(.+){after}", path.name, re.IGNORECASE):
+            found[key][match[1]] = path
+            return True
+    return False
+
+
+def _complete(
+    folder: Path,
+    patterns: Mapping[str, str],
+    found: Mapping[str, Mapping[str, Path]],
+    problems: list[Problem],
+    optional: Sequence[str],
+) -> list[Case]:
+    cases: list[Case] = []
+    for identity in sorted({i for files in found.values() for i in files}):
+        case: Case = {key: str(files[identity]) for key, files in found.items() if identity in files}
+        missing = [key for key in patterns if key not in case and key not in optional and found[key]]
+        if missing:
+            expected = " and ".join(str(folder / patterns[key].format(id=identity)) for key in missing)
+            remedy = "Copy the missing file from the source, or move this one elsewhere."
+            problems.append(Problem("unmatched", str(next(iter(case.values()))), f"{expected} with it", "none", remedy))
+        elif all(key in case or key in optional for key in patterns):
+            cases.append(case)
+    return cases
+
+
+@contextmanager
+def complete_or_nothing(target: Path) -> Iterator[Path]:
+    """Give a temporary path beside ``target`` to fill, and move it there when all went well; else remove it."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=target.parent) as folder:
+        path = Path(folder) / target.name
+        yield path
+        try:
+            os.replace(path, target)
+        except OSError:
+            if not (target.is_dir() and any(target.iterdir())):
+                raise  # otherwise another process was faster, and made the same
+
+
+def archives(root: Path) -> list[Path]:
+    """Return the zip and tar files of ``root``, or ``root`` itself if it is one."""
+    paths = [root] if root.is_file() else listing(root) if root.is_dir() else []
+    return [path for path in paths if path.name.lower().endswith((".zip", ".tar", ".tar.gz", ".tgz"))]
+
+
+def unpack(archive: Path, cache_dir: PathLike | None = None) -> Path:
+    """Unpack an archive into the cache once, and return the folder; nothing is written beside the archive.
+
+    Raises:
+        DataError: if the archive is broken, or would write outside its own folder.
+    """
+    state = archive.stat()
+    digest = hashlib.sha256(f"{archive.name} {state.st_size} {state.st_mtime_ns}".encode()).hexdigest()[:12]
+    target = cache_folder(cache_dir) / f"{archive.name.split('.')[0]}-{digest}"
+    if not target.is_dir():
+        with extracted(archive, target):
+            pass
+    return target
+
+
+@contextmanager
+def _quiet(name: str) -> Iterator[None]:
+    """Keep a logger of MONAI's from writing to the standard output, which belongs to our caller."""
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+@contextmanager
+def extracted(archive: Path, target: Path) -> Iterator[Path]:
+    """Unpack ``archive``, give the result to be verified, and move it to ``target`` only when all went well.
+
+    Raises:
+        DataError: if the archive is broken, or would write outside its own folder.
+    """
+    with complete_or_nothing(target) as folder:
+        folder.mkdir()
+        try:
+            with _quiet("monai.apps"):
+                extractall(archive, folder, has_base=False)
+        except _BROKEN as error:
+            remedy = "Nothing was unpacked. Download the archive again from its official source."
+            raise DataError([Problem("unreadable", str(archive), "a sound archive", f"'{error}'", remedy)]) from error
+        yield folder

@@ -1,0 +1,849 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""The readers, their embedded samples, the checker, and a corpus of damage: each case is one sentence with a name."""
+
+import functools
+import http.server
+import json
+import multiprocessing
+import operator
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import zipfile
+from pathlib import Path
+
+import itk
+import nibabel
+import numpy as np
+import pytest
+import torch
+from monai.data import ITKReader, NibabelReader, PILReader
+from monai.transforms import Compose, SaveImage, ScaleIntensityRanged
+from PIL import Image
+
+from monai_iels.data import (
+    SOURCES,
+    DataError,
+    LabelValuesd,
+    LoadFiled,
+    Problem,
+    check_source,
+    checked_datalists,
+    read_drive,
+    read_dsb2018,
+    read_hippocampus,
+    read_refuge,
+    read_wbc,
+)
+from monai_iels.data.__main__ import main
+from monai_iels.data.dsb2018 import merge_nuclei
+from monai_iels.data.source import Archive, case_files, fingerprint
+
+READERS = {
+    "wbc": read_wbc,
+    "dsb2018": read_dsb2018,
+    "drive": read_drive,
+    "refuge": read_refuge,
+    "hippocampus": read_hippocampus,
+}
+SMALL = {"wbc": (10, 48), "dsb2018": (10, 48), "drive": (4, 64), "refuge": (6, 64), "hippocampus": (5, 30)}
+RGB = PILReader(converter=operator.methodcaller("convert", "RGB"))
+GREY = PILReader(converter=operator.methodcaller("convert", "L"))
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory):
+    """Draw a small set of each, below one folder."""
+    folder = tmp_path_factory.mktemp("drawn")
+    for name, (count, size) in SMALL.items():
+        SOURCES[name].synthesize(folder / name, count, seed=3, size=size)
+    return folder
+
+
+@pytest.fixture
+def copy(drawn, tmp_path):
+    """Return a function that copies a drawn set, to be damaged."""
+    return lambda name: Path(shutil.copytree(drawn / name, tmp_path / name))
+
+
+def real(name):
+    folder = Path(os.environ.get("MONAI_IELS_DATA", "")) / name
+    if "MONAI_IELS_DATA" not in os.environ or not folder.is_dir():
+        pytest.skip(f"set MONAI_IELS_DATA to a folder that has {name}")
+    return folder
+
+
+def snapshot(root):
+    return {str(p.relative_to(root)): p.read_bytes() for p in sorted(root.rglob("*")) if p.is_file()}
+
+
+def only_problem(name, root, tmp_path):
+    """Check a damaged set, and see that its one problem is found and that nothing was touched."""
+    before = snapshot(root)
+    report = check_source(SOURCES[name], root, tmp_path / "cache")
+    assert snapshot(root) == before
+    (problem,) = report.problems
+    assert str(report).splitlines()[0] == str(problem)
+    assert re.fullmatch(r"[^\n]+: expected [^\n]+, found [^\n]+\. [^\n]+\.", str(problem))
+    return problem
+
+
+# the readers
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_reader_lists_its_drawn_set(name, drawn, tmp_path):
+    datalists = READERS[name](drawn / name, cache_dir=tmp_path)
+    source = SOURCES[name]
+    assert list(datalists) == list(source.counts)
+    assert sum(map(len, datalists.values())) == SMALL[name][0]
+    files = [file for cases in datalists.values() for case in cases for file in case_files(case)]
+    assert len(set(files)) == len(files)
+    assert all(os.path.isabs(file) and os.path.isfile(file) for file in files)
+    for cases in datalists.values():
+        assert cases
+        assert [case["image"] for case in cases] == sorted(case["image"] for case in cases)
+    assert datalists == READERS[name](drawn / name, cache_dir=tmp_path)
+    assert str(check_source(source, drawn / name, tmp_path)).endswith("No problem found.")
+
+
+@pytest.mark.parametrize("name", ["wbc", "dsb2018", "hippocampus"])
+def test_the_split_is_by_seed(name, drawn, tmp_path):
+    lists = [READERS[name](drawn / name, seed=seed, cache_dir=tmp_path) for seed in (0, 0, 1, 2, 3)]
+    assert lists[0] == lists[1]
+    assert len({str(split) for split in lists}) > 1
+    assert len({fingerprint(split) for split in lists}) == 1
+
+
+def test_labels_have_the_official_values(drawn, tmp_path):
+    expected = {"wbc": {0, 128, 255}, "dsb2018": {0, 255}, "drive": {0, 255}, "refuge": {0, 128, 255}}
+    for name, values in expected.items():
+        for case in READERS[name](drawn / name, cache_dir=tmp_path)["training"]:
+            assert set(np.unique(Image.open(case["label"]).convert("L"))) == values
+    for case in read_hippocampus(drawn / "hippocampus")["training"]:
+        label = nibabel.load(case["label"])
+        assert set(np.unique(label.dataobj)) == {0, 1, 2}
+        assert label.header.get_zooms() == (1, 1, 1)
+        assert nibabel.aff2axcodes(label.affine) == ("R", "A", "S")
+
+
+def test_formats_are_the_official_ones(drawn):
+    modes = {}
+    for name in ("wbc", "dsb2018", "drive", "refuge"):
+        for path in (p for p in (drawn / name).rglob("*") if p.is_file()):
+            with Image.open(path) as image:
+                modes.setdefault(name, set()).add((path.suffix, image.format, image.mode))
+    assert modes["wbc"] == {(".bmp", "BMP", "RGB"), (".png", "PNG", "L")}
+    assert modes["dsb2018"] == {(".png", "PNG", "RGBA"), (".png", "PNG", "L")}
+    assert {m[:2] for m in modes["drive"]} == {(".tif", "TIFF"), (".gif", "GIF")}
+    assert modes["refuge"] == {(".jpg", "JPEG", "RGB"), (".bmp", "BMP", "L")}
+
+
+def test_drive_carries_field_of_view_and_second_observer(drawn):
+    datalists = read_drive(drawn / "drive")
+    assert set(datalists["training"][0]) == {"image", "label", "fov"}
+    case = datalists["validation"][0]
+    assert set(case) == {"image", "label", "fov", "second"}
+    label, fov, second = (np.asarray(Image.open(case[key]).convert("L")) > 0 for key in ("label", "fov", "second"))
+    assert not (label & ~fov).any()
+    assert 0.5 < 2 * (label & second).sum() / (label.sum() + second.sum()) < 0.99
+    assert [Path(c["image"]).name for c in datalists["training"]] == ["21_training.tif", "22_training.tif"]
+
+
+def test_drive_without_second_observer_and_without_test_labels(copy, tmp_path):
+    root = copy("drive")
+    shutil.rmtree(root / "test" / "2nd_manual")
+    assert "second" not in read_drive(root)["validation"][0]
+    shutil.rmtree(root / "test" / "1st_manual")
+    problem = only_problem("drive", root, tmp_path)
+    assert problem.kind == "missing"
+    assert problem.file.endswith("1st_manual")
+
+
+@pytest.mark.parametrize("suffix", [".bmp", ".png"])
+def test_refuge_re_packed(suffix, drawn, tmp_path):
+    official = read_refuge(drawn / "refuge")
+    for section, name in (("training", "train"), ("validation", "val"), ("test", "test")):
+        for folder in ("Images", "Masks"):
+            (tmp_path / name / folder).mkdir(parents=True)
+        for case in official[section]:
+            shutil.copy(case["image"], tmp_path / name / "Images")
+            mask = tmp_path / name / "Masks" / f"{Path(case['label']).stem}{suffix}"
+            Image.open(case["label"]).save(mask)
+    packed = read_refuge(tmp_path)
+    stems = {s: [Path(c["image"]).stem for c in cases] for s, cases in official.items()}
+    assert {s: sorted(Path(c["label"]).stem for c in cases) for s, cases in packed.items()} == {
+        s: sorted(names) for s, names in stems.items()
+    }
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_archives_are_unpacked_into_the_cache(name, drawn, tmp_path):
+    source = tmp_path / "zipped"
+    source.mkdir()
+    for folder in (drawn / name).iterdir():
+        shutil.make_archive(str(source / folder.name), "zip", drawn / name, folder.name)
+    before = snapshot(source)
+    packed = READERS[name](source, cache_dir=tmp_path / "cache")
+    plain = READERS[name](drawn / name, cache_dir=tmp_path / "cache")
+    assert fingerprint(packed) == fingerprint(plain)
+    assert snapshot(source) == before
+
+
+def test_dsb2018_merges_once_and_again_where_a_mask_changed(copy, tmp_path):
+    root = copy("dsb2018")
+    first = read_dsb2018(root, cache_dir=tmp_path)["training"]
+    label = Path(first[0]["label"])
+    masks = sorted((Path(first[0]["image"]).parents[1] / "masks").iterdir())
+    pixels = [np.asarray(Image.open(mask)) for mask in masks]
+    np.testing.assert_array_equal(np.asarray(Image.open(label)), np.maximum.reduce(pixels))
+    state = label.stat().st_mtime_ns
+    assert read_dsb2018(root, cache_dir=tmp_path)["training"] == first
+    assert label.stat().st_mtime_ns == state
+    Image.fromarray(np.full_like(pixels[0], 255)).save(masks[0])
+    again = read_dsb2018(root, cache_dir=tmp_path)["training"][0]
+    assert Path(again["label"]).name == label.name
+    assert np.asarray(Image.open(again["label"])).min() == 255
+    assert np.asarray(Image.open(label)).min() == 0
+
+
+def test_an_interrupted_merge_leaves_nothing_that_passes_as_complete(copy, tmp_path):
+    root, cache = copy("dsb2018"), tmp_path / "cache"
+    process = multiprocessing.get_context("fork").Process(target=_merge_slowly, args=(root, cache))
+    process.start()
+    while len(list(cache.glob("dsb2018-labels-*/*.png"))) < 3:
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    left = list(cache.glob("dsb2018-labels-*/*.png"))
+    assert 3 <= len(left) < SMALL["dsb2018"][0]
+    reference = read_dsb2018(root, cache_dir=tmp_path / "other")
+    assert fingerprint(read_dsb2018(root, cache_dir=cache)) == fingerprint(reference)
+
+
+def _merge_slowly(root, cache):
+    import monai_iels.data.dsb2018 as module
+
+    module.merge_nuclei = lambda masks: time.sleep(0.05) or merge_nuclei(masks)
+    read_dsb2018(root, cache_dir=cache)
+
+
+def test_masks_of_different_size_are_not_merged(copy, tmp_path):
+    root = copy("dsb2018")
+    mask = sorted(next(root.glob("*/*/masks")).iterdir())[1]
+    Image.fromarray(np.zeros((5, 7), np.uint8)).save(mask)
+    with pytest.raises(DataError, match=f"{mask.name}: expected .* found 7 x 5"):
+        read_dsb2018(root, cache_dir=tmp_path)
+
+
+# real data
+
+
+def test_real_wbc():
+    datalists = read_wbc(real("wbc"))
+    assert {name: len(cases) for name, cases in datalists.items()} == {"training": 270, "validation": 30}
+    assert not {c["image"] for c in datalists["training"]} & {c["image"] for c in datalists["validation"]}
+    assert fingerprint(datalists) == SOURCES["wbc"].archive.contents
+    report = check_source(SOURCES["wbc"], real("wbc"))
+    assert report.problems == ()
+    assert report.files == 600
+
+
+def test_real_dsb2018(tmp_path):
+    datalists = read_dsb2018(real("dsb2018"), cache_dir=tmp_path)
+    assert {name: len(cases) for name, cases in datalists.items()} == {"training": 603, "validation": 67}
+    values = set()
+    for case in datalists["validation"]:
+        image, label = Image.open(case["image"]), Image.open(case["label"])
+        assert image.mode == "RGBA"
+        assert image.size == label.size
+        values |= set(np.unique(label))
+    assert values == {0, 255}
+    masks = list(tmp_path.glob("stage1_train-*/*/masks/*.png"))
+    assert len(masks) == 29461
+
+
+def test_real_hippocampus():
+    datalists = read_hippocampus(real("hippocampus"))
+    assert {name: len(cases) for name, cases in datalists.items()} == {"training": 208, "validation": 52}
+    report = check_source(SOURCES["hippocampus"], real("hippocampus"))
+    assert report.problems == ()
+    assert report.files == 520
+
+
+# the drawings
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_drawings_are_the_same_bytes_for_one_seed_only(name, drawn, tmp_path):
+    count, size = SMALL[name]
+    SOURCES[name].synthesize(tmp_path / "same", count, seed=3, size=size)
+    assert snapshot(tmp_path / "same") == snapshot(drawn / name)
+    SOURCES[name].synthesize(tmp_path / "other", count, seed=4, size=size)
+    one, other = (READERS[name](root, cache_dir=tmp_path) for root in (drawn / name, tmp_path / "other"))
+    images = [{Path(c["image"]).read_bytes() for cases in lists.values() for c in cases} for lists in (one, other)]
+    assert len(images[0] | images[1]) == 2 * count
+
+
+def test_drawings_are_the_same_bytes_in_another_process(drawn, tmp_path):
+    script = (
+        "import sys, pathlib; from monai_iels.data import SOURCES\n"
+        f"for name, (count, size) in {SMALL!r}.items():\n"
+        "    SOURCES[name].synthesize(pathlib.Path(sys.argv[1]) / name, count, seed=3, size=size)"
+    )
+    subprocess.run([sys.executable, "-c", script, tmp_path], check=True, cwd=tmp_path)
+    assert snapshot(tmp_path) == snapshot(drawn)
+
+
+def test_a_case_does_not_depend_on_how_many_are_drawn(tmp_path):
+    for count in (4, 6):
+        SOURCES["wbc"].synthesize(tmp_path / str(count), count, size=32)
+    four, six = snapshot(tmp_path / "4"), snapshot(tmp_path / "6")
+    assert four == {name: six[name] for name in four}
+
+
+def test_nothing_is_drawn_over(drawn, tmp_path, capsys):
+    (tmp_path / "mine.txt").write_text("precious")
+    assert main(["synthesize", "wbc", "--root", str(tmp_path)]) == 1
+    assert "expected a new or empty folder" in capsys.readouterr().err
+    assert snapshot(tmp_path) == {"mine.txt": b"precious"}
+
+
+@pytest.mark.parametrize(("option", "value"), [("--count", "1"), ("--size", "5")])
+def test_impossible_drawings_are_refused(option, value, tmp_path, capsys):
+    assert main(["synthesize", "wbc", "--root", str(tmp_path / "new"), option, value]) == 1
+    assert re.fullmatch(r"Expected `\w+` >= .*\n", capsys.readouterr().err)
+    assert not (tmp_path / "new").exists()
+
+
+def test_an_interrupted_drawing_leaves_nothing(tmp_path):
+    arguments = ["synthesize", "drive", "--root", str(tmp_path / "new"), "--count", "200"]
+    process = multiprocessing.get_context("fork").Process(target=_exit_with_main, args=(arguments,))
+    process.start()
+    while not list(tmp_path.rglob("*.tif")):
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGINT)
+    process.join()
+    assert process.exitcode == 130
+    assert list(tmp_path.iterdir()) == []
+
+
+def _exit_with_main(arguments):
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.exit(main(arguments))
+
+
+# damage
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size * 2 // 3])
+
+
+def empty(path):
+    path.write_bytes(b"")
+
+
+def web_page(path):
+    path.write_text("<!DOCTYPE html><html><body>Please log in</body></html>")
+
+
+def link_to_itself(path):
+    path.unlink()
+    path.symlink_to(path.name)
+
+
+FILES = {
+    "wbc image.bmp": ("wbc", "Dataset 1/002.bmp"),
+    "wbc label.png": ("wbc", "Dataset 1/002.png"),
+    "dsb2018 image.png": ("dsb2018", "stage1_train/*/images/*.png"),
+    "dsb2018 label.png": ("dsb2018", "stage1_train/*/masks/*.png"),
+    "drive image.tif": ("drive", "training/images/21_training.tif"),
+    "drive label.gif": ("drive", "training/1st_manual/21_manual1.gif"),
+    "refuge image.jpg": ("refuge", "REFUGE-Validation400/V0002.jpg"),
+    "refuge label.bmp": ("refuge", "REFUGE-Validation400-GT/Disc_Cup_Masks/V0002.bmp"),
+    "hippocampus image.nii.gz": ("hippocampus", "Task04_Hippocampus/imagesTr/hippocampus_002.nii.gz"),
+    "hippocampus label.nii.gz": ("hippocampus", "Task04_Hippocampus/labelsTr/hippocampus_002.nii.gz"),
+}
+
+
+@pytest.mark.parametrize("damage", [truncate, empty, web_page, link_to_itself])
+@pytest.mark.parametrize("file", FILES)
+def test_a_damaged_file_is_named(file, damage, copy, tmp_path):
+    name, pattern = FILES[file]
+    root = copy(name)
+    path = sorted(root.glob(pattern))[0]
+    damage(path)
+    problem = only_problem(name, root, tmp_path)
+    assert problem.file == str(path)
+    kinds = {truncate: "truncated", empty: "empty", web_page: "unreadable", link_to_itself: "unreadable"}
+    assert problem.kind == kinds[damage]
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if file != "dsb2018 label.png"])
+def test_unreadable_pixels_met_in_training_name_the_file(file, copy, tmp_path):
+    name, pattern = FILES[file]
+    root = copy(name)
+    path = sorted(root.glob(pattern))[0]
+    key = "image" if "image" in file else "label"
+    cases = [c for s in READERS[name](root, cache_dir=tmp_path).values() for c in s if c[key] == str(path)]
+    load = _load(name)
+    load(cases[0])
+    truncate(path)
+    with pytest.raises(RuntimeError) as caught:
+        load(cases[0])
+    assert isinstance(caught.value.__cause__, DataError)
+    assert str(path) in str(caught.value.__cause__)
+
+
+def _load(name):
+    if name == "hippocampus":
+        return Compose([LoadFiled(["image", "label"], NibabelReader())])
+    return Compose([LoadFiled("image", RGB), LoadFiled("label", GREY), LabelValuesd("label", SOURCES[name].values)])
+
+
+def test_a_merge_names_a_truncated_mask(copy, tmp_path):
+    root = copy("dsb2018")
+    mask = sorted(root.glob("*/*/masks/*.png"))[4]
+    truncate(mask)
+    with pytest.raises(DataError, match=mask.name):
+        read_dsb2018(root, cache_dir=tmp_path)
+
+
+@pytest.mark.parametrize("name", ["wbc", "refuge", "drive"])
+def test_a_mask_of_another_size(name, copy, tmp_path):
+    root = copy(name)
+    case = READERS[name](root)["training"][0]
+    Image.fromarray(np.zeros((30, 20), np.uint8)).save(case["label"])
+    problem = only_problem(name, root, tmp_path)
+    assert problem.kind == "size"
+    assert problem.file == case["label"]
+    assert problem.found == "20 x 30"
+    with pytest.raises(DataError, match="20 x 30"):
+        checked_datalists(name, root)
+
+
+def test_a_volume_of_another_size(copy, tmp_path):
+    root = copy("hippocampus")
+    case = read_hippocampus(root)["training"][0]
+    nibabel.save(nibabel.Nifti1Image(np.zeros((4, 5, 6), np.uint8), np.eye(4)), case["label"])
+    assert only_problem("hippocampus", root, tmp_path).found == "4 x 5 x 6"
+
+
+@pytest.mark.parametrize("name", ["wbc", "drive", "refuge", "hippocampus"])
+def test_a_missing_mask(name, copy, tmp_path):
+    root = copy(name)
+    case = READERS[name](root)["training"][0]
+    os.unlink(case["label"])
+    problem = only_problem(name, root, tmp_path)
+    assert problem.kind == ("missing" if name == "hippocampus" else "unmatched")
+    assert problem.file == case["label" if name == "hippocampus" else "image"]
+    with pytest.raises(DataError, match=re.escape(problem.file)):
+        checked_datalists(name, root)
+
+
+def test_a_folder_without_masks(copy, tmp_path):
+    root = copy("dsb2018")
+    folder = next(root.glob("*/*/masks"))
+    shutil.rmtree(folder)
+    assert only_problem("dsb2018", root, tmp_path).file == str(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("wbc", "Dataset 1/notes.txt"),
+        ("wbc", "Dataset 1/002 (copy).bmp"),
+        ("dsb2018", "stage1_train/notes.txt"),
+        ("drive", "training/images/21_training.png"),
+        ("refuge", "Training400/Glaucoma/other.jpg"),
+        ("hippocampus", "Task04_Hippocampus/imagesTr/hippocampus_999.nii.gz"),
+    ],
+)
+def test_an_extra_file(name, file, copy, tmp_path):
+    root = copy(name)
+    (root / file).write_bytes(b"something")
+    problem = only_problem(name, root, tmp_path)
+    assert problem.file == str(root / file)
+    assert problem.kind in ("extra", "unmatched")
+
+
+@pytest.mark.parametrize("litter", [".DS_Store", "._002.bmp", "Thumbs.db", "desktop.ini"])
+def test_what_operating_systems_leave_behind_is_passed_over(litter, copy):
+    root = copy("wbc")
+    (root / "Dataset 1" / litter).write_bytes(b"something")
+    assert check_source(SOURCES["wbc"], root).problems == ()
+
+
+@pytest.mark.parametrize("name", ["wbc", "drive", "refuge"])
+def test_a_foreign_value(name, copy, tmp_path):
+    root = copy(name)
+    case = READERS[name](root)["training"][0]
+    pixels = np.array(Image.open(case["label"]).convert("L"))
+    pixels[3, 4] = 77
+    Image.fromarray(pixels).save(case["label"])
+    problem = only_problem(name, root, tmp_path)
+    assert problem.kind == "values"
+    assert problem.file == case["label"]
+    assert problem.found == "also 77"
+    checked_datalists(name, root)
+    with pytest.raises(RuntimeError) as caught:
+        _load(name)(case)
+    assert str(caught.value.__cause__) == str(problem)
+
+
+def test_not_a_number_in_a_volume(copy, tmp_path):
+    root = copy("hippocampus")
+    case = read_hippocampus(root)["training"][0]
+    nibabel.save(nibabel.Nifti1Image(np.full(nibabel.load(case["label"]).shape, np.nan), np.eye(4)), case["image"])
+    assert only_problem("hippocampus", root, tmp_path).expected == "finite values"
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_folders_that_cannot_be(name, tmp_path):
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    assert only_problem(name, folder, tmp_path).found == "an empty folder"
+    report = check_source(SOURCES[name], tmp_path / "no such")
+    assert [p.file for p in report.problems] == [str(tmp_path / "no such")]
+    assert "no such file" in str(report)
+    (tmp_path / "file.txt").write_text("text")
+    assert "found a file" in str(check_source(SOURCES[name], tmp_path / "file.txt"))
+    loop = tmp_path / "loop"
+    loop.symlink_to("loop")
+    assert "symbolic link" in str(check_source(SOURCES[name], loop))
+
+
+def test_a_folder_that_links_back_to_its_parent(copy, tmp_path):
+    root = copy("refuge")
+    (root / "Training400" / "again").symlink_to("..")
+    problem = only_problem("refuge", root, tmp_path)
+    assert problem.file == str(root / "Training400" / "again")
+
+
+def test_a_linked_folder_is_read(drawn, tmp_path):
+    (tmp_path / "link").symlink_to(drawn / "refuge")
+    (tmp_path / "inner").mkdir()
+    for folder in (drawn / "refuge").iterdir():
+        (tmp_path / "inner" / folder.name).symlink_to(folder)
+    assert fingerprint(read_refuge(tmp_path / "link")) == fingerprint(read_refuge(tmp_path / "inner"))
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_unicode_and_spaces(name, drawn, tmp_path, monkeypatch):
+    folder = tmp_path / "Übung 1 — данные" / "my data"
+    shutil.copytree(drawn / name, folder)
+    assert check_source(SOURCES[name], folder, tmp_path / "cache é").problems == ()
+    monkeypatch.chdir(folder.parent)
+    assert READERS[name]("my data", cache_dir=tmp_path / "c") == READERS[name](folder, cache_dir=tmp_path / "c")
+
+
+@pytest.mark.parametrize("damage", ["escape", "truncated", "text"])
+def test_a_bad_archive(damage, drawn, tmp_path):
+    archive = tmp_path / "zipped" / "stage1_train.zip"
+    archive.parent.mkdir()
+    shutil.make_archive(str(archive.with_suffix("")), "zip", drawn / "dsb2018" / "stage1_train")
+    if damage == "escape":
+        with zipfile.ZipFile(archive, "a") as stream:
+            stream.writestr("../../escaped.txt", "outside")
+    elif damage == "truncated":
+        truncate(archive)
+    else:
+        web_page(archive)
+    problem = only_problem("dsb2018", archive.parent, tmp_path)
+    assert problem.file == str(archive)
+    assert list((tmp_path / "cache").iterdir()) == []
+    assert not list(tmp_path.rglob("escaped.txt"))
+
+
+def test_a_broken_data_list(copy, tmp_path):
+    root = copy("hippocampus")
+    truncate(root / "Task04_Hippocampus" / "dataset.json")
+    assert only_problem("hippocampus", root, tmp_path).file.endswith("dataset.json")
+
+
+def test_all_problems_are_reported_at_once(copy):
+    root = copy("wbc") / "Dataset 1"
+    truncate(root / "001.bmp")
+    empty(root / "002.png")
+    (root / "003.png").unlink()
+    (root / "notes.txt").write_text("text")
+    report = check_source(SOURCES["wbc"], root)
+    assert sorted(Path(p.file).name for p in report.problems) == ["001.bmp", "002.png", "003.bmp", "notes.txt"]
+    with pytest.raises(DataError, match=r"(?s)notes\.txt.*003\.bmp") as caught:
+        checked_datalists("wbc", root)
+    assert len(caught.value.problems) == 2
+
+
+def test_a_long_list_is_cut():
+    error = DataError([Problem("empty", f"{i}.png", "a", "b", "c.") for i in range(30)])
+    assert len(str(error).splitlines()) == 21
+    assert "10 more" in str(error)
+
+
+# the command line
+
+
+def test_check_tells_by_exit_code_and_json(copy, capsys):
+    root = copy("wbc")
+    assert main(["check", "wbc", "--root", str(root)]) == 0
+    assert "9 training, 1 validation" in capsys.readouterr().out
+    empty(root / "Dataset 1" / "001.png")
+    assert main(["check", "wbc", "--root", str(root), "--json"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert report["ok"] is False
+    assert report["problems"][0]["kind"] == "empty"
+    assert report["problems"][0]["file"].endswith("001.png")
+    assert report["official"] == {"training": 270, "validation": 30}
+
+
+def test_check_prints_nothing_but_json_where_an_archive_is_unpacked(drawn, tmp_path, capfd):
+    shutil.make_archive(str(tmp_path / "stage1_train"), "zip", drawn / "dsb2018")
+    arguments = ["check", "dsb2018", "--root", str(tmp_path), "--json", "--cache-dir", str(tmp_path / "cache")]
+    assert main(arguments) == 0
+    assert json.loads(capfd.readouterr().out)["ok"] is True
+
+
+def test_the_module_runs_from_anywhere(copy, tmp_path):
+    run = functools.partial(subprocess.run, cwd=tmp_path, capture_output=True, text=True)
+    done = run([sys.executable, "-m", "monai_iels.data", "check", "wbc", "--root", copy("wbc").name])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("No problem found.\n")
+
+
+@pytest.mark.parametrize("name", ["drive", "refuge"])
+def test_what_cannot_be_downloaded_is_explained(name, tmp_path, capsys):
+    assert main(["download", name, "--root", str(tmp_path / "x")]) == 1
+    text = capsys.readouterr().err
+    assert "Register at https://" in text
+    assert SOURCES[name].layout.splitlines()[0] in text
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_typo_in_the_name(capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["check", "wcb", "--root", "."])
+    assert caught.value.code == 2
+    assert "wbc" in capsys.readouterr().err
+
+
+# downloads, from a server that can stop half way
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """A file server with Range support that sends only ``limit`` bytes of a file, then hangs or hangs up."""
+
+    def __init__(self, folder):
+        self.folder, self.limit, self.hang, self.ranges, self.kind = folder, None, False, [], "application/zip"
+        super().__init__(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def url(self, name):
+        return f"http://127.0.0.1:{self.server_address[1]}/{name}"
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        path = self.server.folder / Path(self.path).name
+        if not path.exists():
+            return self.send_error(404)
+        data = path.read_bytes()
+        asked = self.headers.get("Range")
+        self.server.ranges.append(asked)
+        start = int(re.match(r"bytes=(\d+)-", asked)[1]) if asked else 0
+        if start >= len(data):
+            return self.send_error(416)
+        self.send_response(206 if asked else 200)
+        self.send_header("Content-Type", self.server.kind)
+        self.send_header("Content-Length", str(len(data) - start))
+        self.end_headers()
+        self.wfile.write(data[start : self.server.limit])
+        self.wfile.flush()
+        if self.server.hang:
+            time.sleep(30)
+        return None
+
+    def log_message(self, *arguments):
+        pass
+
+
+@pytest.fixture
+def server(drawn, tmp_path):
+    folder = tmp_path / "served"
+    folder.mkdir()
+    shutil.make_archive(str(folder / "master"), "zip", drawn / "wbc")
+    server = Server(folder)
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def known(drawn, monkeypatch, tmp_path):
+    """Make the drawn set the official one."""
+    archive = Archive("https://example.org/x.zip", "segmentation_WBC", contents=fingerprint(read_wbc(drawn / "wbc")))
+    import dataclasses
+
+    monkeypatch.setitem(SOURCES, "wbc", dataclasses.replace(SOURCES["wbc"], archive=archive))
+    return tmp_path / "downloaded"
+
+
+def test_download(known, server, capsys):
+    arguments = ["download", "wbc", "--root", str(known), "--url", server.url("master.zip")]
+    assert main(arguments) == 0
+    out = capsys.readouterr().out
+    assert "SHA-256" in out
+    assert "No problem found" in out
+    assert sorted(p.name for p in known.iterdir()) == ["segmentation_WBC", "segmentation_WBC.zip"]
+    assert read_wbc(known)["training"]
+    assert main(arguments) == 1
+    assert "Remove it to download again" in capsys.readouterr().err
+
+
+def test_a_download_that_breaks_off_is_continued(known, server, capsys):
+    size = (server.folder / "master.zip").stat().st_size
+    server.limit = size // 2
+    arguments = ["download", "wbc", "--root", str(known), "--url", server.url("master.zip")]
+    assert main(arguments) == 1
+    assert "it continues" in capsys.readouterr().err
+    assert [p.name for p in known.iterdir()] == ["segmentation_WBC.zip.part"]
+    server.limit = None
+    assert main(arguments) == 0
+    assert server.ranges == [None, f"bytes={size // 2}-"]
+
+
+def test_an_interrupted_download_leaves_only_a_part(known, server):
+    server.limit, server.hang = (server.folder / "master.zip").stat().st_size // 2, True
+    arguments = ["download", "wbc", "--root", str(known), "--url", server.url("master.zip")]
+    process = multiprocessing.get_context("fork").Process(target=_exit_with_main, args=(arguments,))
+    process.start()
+    while not server.ranges:
+        time.sleep(0.01)
+    time.sleep(0.3)
+    os.kill(process.pid, signal.SIGINT)
+    process.join()
+    assert process.exitcode == 130
+    assert [p.name for p in known.iterdir()] == ["segmentation_WBC.zip.part"]
+    server.limit, server.hang = None, False
+    assert main(arguments) == 0
+
+
+def test_a_download_with_other_contents_is_refused(known, server, copy, capsys):
+    root = copy("wbc")
+    Image.fromarray(np.zeros((48, 48, 3), np.uint8)).save(root / "Dataset 1" / "001.bmp")
+    shutil.make_archive(str(server.folder / "changed"), "zip", root)
+    assert main(["download", "wbc", "--root", str(known), "--url", server.url("changed.zip")]) == 1
+    assert "expected contents with SHA-256" in capsys.readouterr().err
+    assert not (known / "segmentation_WBC").exists()
+
+
+def test_a_wrong_hash_is_refused(server, tmp_path, capsys):
+    arguments = ["download", "dsb2018", "--root", str(tmp_path / "d"), "--url", server.url("master.zip")]
+    assert main(arguments) == 1
+    assert re.search(r"expected SHA-256 9808\w+, found \w{64}\.", capsys.readouterr().err)
+    assert [p.name for p in (tmp_path / "d").iterdir()] == ["stage1_train.zip.refused"]
+
+
+@pytest.mark.parametrize("reason", ["missing", "page", "nobody"])
+def test_a_server_that_does_not_deliver(reason, known, server, capsys):
+    url = server.url("none.zip" if reason == "missing" else "master.zip")
+    if reason == "page":
+        server.kind = "text/html; charset=utf-8"
+    if reason == "nobody":
+        url = "http://127.0.0.1:9/master.zip"
+    assert main(["download", "wbc", "--root", str(known), "--url", url]) == 1
+    assert capsys.readouterr().err.startswith(f"{url}: expected a")
+    assert list(known.iterdir()) == []
+
+
+# what reaches the network
+
+
+def test_images_arrive_in_monai_s_conventions(tmp_path):
+    image = np.zeros((20, 30, 4), np.uint8)
+    image[..., 0], image[..., 3] = np.arange(30), 255
+    image[5, 7] = (200, 100, 50, 128)
+    Image.fromarray(image).save(tmp_path / "a.png")
+    load = Compose([LoadFiled("image", RGB), ScaleIntensityRanged("image", 0, 255, 0, 1)])
+    loaded = load({"image": str(tmp_path / "a.png")})["image"]
+    assert loaded.shape == (3, 30, 20)
+    assert loaded.dtype == torch.float32
+    torch.testing.assert_close(loaded[:, 7, 5].as_tensor() * 255, torch.tensor([200.0, 100.0, 50.0]))
+    assert loaded.meta["filename_or_obj"] == str(tmp_path / "a.png")
+    assert tuple(loaded.meta["spatial_shape"]) == (30, 20)
+
+
+def test_a_label_is_written_back_in_its_source_geometry(drawn, tmp_path):
+    for name, reader in (("wbc", GREY), ("hippocampus", NibabelReader())):
+        case = READERS[name](drawn / name)["training"][0]
+        label = LoadFiled("label", reader)(case)["label"]
+        suffix = ".png" if name == "wbc" else ".nii.gz"
+        save = SaveImage(tmp_path, output_ext=suffix, separate_folder=False, output_dtype=np.uint8, print_log=False)
+        save(label)
+        (written,) = tmp_path.glob(f"*{suffix}")
+        if name == "wbc":
+            np.testing.assert_array_equal(np.asarray(Image.open(written)), np.asarray(Image.open(case["label"])))
+        else:
+            a, b = nibabel.load(written), nibabel.load(case["label"])
+            np.testing.assert_array_equal(a.dataobj, b.dataobj)
+            np.testing.assert_allclose(a.affine, b.affine)
+
+
+@pytest.mark.parametrize("suffix", [".nrrd", ".mha", ".nii.gz", "dicom"])
+def test_volumes_that_itk_writes(suffix, tmp_path):
+    values = np.random.default_rng(0).integers(0, 1000, (7, 9, 11)).astype(np.int16)
+    volume = itk.image_from_array(values)
+    volume.SetSpacing((0.8, 1.2, 2.5))
+    volume.SetOrigin((-10.0, 20.0, 30.0))
+    path = write_series(volume, tmp_path / "series") if suffix == "dicom" else tmp_path / f"volume{suffix}"
+    if suffix != "dicom":
+        itk.imwrite(volume, str(path))
+    loaded = LoadFiled("image", ITKReader())({"image": str(path)})["image"]
+    assert loaded.shape == (1, 11, 9, 7)
+    np.testing.assert_array_equal(loaded[0].numpy(), values.transpose(2, 1, 0))
+    expected = np.diag([-0.8, -1.2, 2.5, 1.0])
+    expected[:3, 3] = 10.0, -20.0, 30.0
+    np.testing.assert_allclose(loaded.affine.numpy(), expected, atol=1e-5)
+    if suffix == ".nii.gz":
+        again = LoadFiled("image", NibabelReader())({"image": str(path)})["image"]
+        np.testing.assert_array_equal(again.numpy(), loaded.numpy())
+        np.testing.assert_allclose(again.affine.numpy(), expected, atol=1e-5)
+
+
+def write_series(volume, folder):
+    """Write a volume as a DICOM series with ITK, one file a slice."""
+    folder.mkdir()
+    spacing, origin = list(volume.GetSpacing()), list(volume.GetOrigin())
+    for index, pixels in enumerate(itk.array_view_from_image(volume)):
+        tags = {
+            "0008|0060": "MR",
+            "0008|0016": "1.2.840.10008.5.1.4.1.1.4",
+            "0020|000d": "1.2.826.0.1.3680043.2.1125.1",
+            "0020|000e": "1.2.826.0.1.3680043.2.1125.2",
+            "0020|0013": str(index + 1),
+            "0020|0032": "\\".join(f"{v:g}" for v in (*origin[:2], origin[2] + index * spacing[2])),
+            "0020|0037": "1\\0\\0\\0\\1\\0",
+        }
+        piece = itk.image_from_array(np.ascontiguousarray(pixels))
+        piece.SetSpacing(spacing[:2])
+        for key, value in tags.items():
+            piece.GetMetaDataDictionary().Set(key, itk.MetaDataObject[str].New(MetaDataObjectValue=value))
+        codec = itk.GDCMImageIO.New()
+        codec.KeepOriginalUIDOn()
+        itk.imwrite(piece, str(folder / f"{index:03}.dcm"), imageio=codec)
+    return folder
