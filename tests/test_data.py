@@ -14,6 +14,7 @@
 import functools
 import http.server
 import json
+import locale
 import multiprocessing
 import operator
 import os
@@ -828,6 +829,7 @@ def test_volumes_that_itk_writes(suffix, tmp_path):
 def write_series(volume, folder):
     """Write a volume as a DICOM series with ITK, one file a slice."""
     folder.mkdir()
+    before = locale.setlocale(locale.LC_ALL)
     spacing, origin = list(volume.GetSpacing()), list(volume.GetOrigin())
     for index, pixels in enumerate(itk.array_view_from_image(volume)):
         tags = {
@@ -846,4 +848,5 @@ def write_series(volume, folder):
         codec = itk.GDCMImageIO.New()
         codec.KeepOriginalUIDOn()
         itk.imwrite(piece, str(folder / f"{index:03}.dcm"), imageio=codec)
+    locale.setlocale(locale.LC_ALL, before)  # GDCM leaves the "C" locale, in which Python reads no UTF-8
     return folder
