@@ -13,7 +13,7 @@
 
 Run ``pip install -e ".[docs]" && python docs/samples.py``. With ``--data DIR``, a folder that has some of the real sets
 in folders of the same names, each sheet gets the real images beside the drawn ones; choose another ``--output`` for
-those, since most of the data sets may not be passed on.
+those, since some of the data sets may not be passed on.
 """
 
 from __future__ import annotations

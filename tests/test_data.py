@@ -53,6 +53,7 @@ from monai_iels.data import (
 )
 from monai_iels.data.__main__ import main
 from monai_iels.data.dsb2018 import merge_nuclei
+from monai_iels.data.images import as_mask
 from monai_iels.data.source import Archive, case_files, fingerprint
 
 READERS = {
@@ -64,7 +65,7 @@ READERS = {
 }
 SMALL = {"wbc": (10, 48), "dsb2018": (10, 48), "drive": (4, 64), "refuge": (6, 64), "hippocampus": (5, 30)}
 RGB = PILReader(converter=operator.methodcaller("convert", "RGB"))
-GREY = PILReader(converter=operator.methodcaller("convert", "L"))
+GREY = PILReader(converter=as_mask)
 
 
 @pytest.fixture(scope="module")
@@ -240,7 +241,7 @@ def test_an_interrupted_merge_leaves_nothing_that_passes_as_complete(copy, tmp_p
 def _merge_slowly(root, cache):
     import monai_iels.data.dsb2018 as module
 
-    module.merge_nuclei = lambda masks: time.sleep(0.05) or merge_nuclei(masks)
+    module.merge_nuclei = lambda *arguments: time.sleep(0.05) or merge_nuclei(*arguments)
     read_dsb2018(root, cache_dir=cache)
 
 
@@ -281,6 +282,7 @@ def test_real_dsb2018(tmp_path):
 
 def test_real_hippocampus():
     datalists = read_hippocampus(real("hippocampus"))
+    assert fingerprint(datalists) == SOURCES["hippocampus"].archive.contents
     assert {name: len(cases) for name, cases in datalists.items()} == {"training": 208, "validation": 52}
     report = check_source(SOURCES["hippocampus"], real("hippocampus"))
     assert report.problems == ()
@@ -597,6 +599,122 @@ def test_a_long_list_is_cut():
     assert "10 more" in str(error)
 
 
+def test_all_masks_gone(copy, tmp_path):
+    root = copy("wbc")
+    for mask in root.rglob("*.png"):
+        mask.unlink()
+    problem = only_problem("wbc", root, tmp_path)
+    assert (problem.expected, problem.found) == ("files named <id>.png", "none")
+
+
+def test_an_image_in_the_wrong_folder(copy, tmp_path):
+    root = copy("dsb2018")
+    image = sorted(root.glob("*/*/images/*.png"))[0]
+    image.rename(image.with_name("image.png"))
+    assert only_problem("dsb2018", root, tmp_path).file.endswith("image.png")
+
+
+@pytest.mark.parametrize("mode", ["I;16", "RGBA", "RGB"])
+def test_a_mask_that_would_lose_values_is_refused(mode, copy, tmp_path):
+    root = copy("wbc")
+    case = read_wbc(root)["training"][0]
+    mask = Image.open(case["label"]).convert("L")
+    colored = Image.merge("RGB", (mask, Image.new("L", mask.size), mask))
+    wide = Image.fromarray(np.asarray(mask).astype(np.uint16) * 257)
+    {"I;16": wide, "RGBA": mask.convert("RGBA"), "RGB": colored}[mode].save(case["label"])
+    assert f"not the mode {mode}" in only_problem("wbc", root, tmp_path).found
+    with pytest.raises(RuntimeError):
+        _load("wbc")(case)
+
+
+def test_a_mask_in_three_equal_channels_is_read(copy):
+    root = copy("wbc")
+    case = read_wbc(root)["training"][0]
+    expected = _load("wbc")(case)["label"]
+    Image.open(case["label"]).convert("RGB").save(case["label"])
+    torch.testing.assert_close(_load("wbc")(case)["label"].as_tensor(), expected.as_tensor())
+
+
+def test_label_values_of_bytes():
+    label = torch.tensor([0, 128, 255, 128], dtype=torch.uint8)
+    classes = LabelValuesd("label", [0, 128, 255])({"label": label})["label"]
+    torch.testing.assert_close(classes, torch.tensor([0, 1, 2, 1], dtype=torch.uint8))
+    with pytest.raises(DataError, match="also 77"):
+        LabelValuesd("label", [0, 128, 255])({"label": torch.tensor([0, 77, 255], dtype=torch.uint8)})
+
+
+def test_a_case_listed_twice(copy, tmp_path):
+    root = copy("hippocampus")
+    file = root / "Task04_Hippocampus" / "dataset.json"
+    listed = json.loads(file.read_text())
+    listed["training"].append(dict(listed["training"][0]))
+    file.write_text(json.dumps(listed))
+    report = check_source(SOURCES["hippocampus"], root)
+    assert [p.found for p in report.problems] == ["several", "several"]
+
+
+def test_drive_root_is_one_section_only(copy, tmp_path):
+    root = copy("drive") / "training"
+    problem = only_problem("drive", root, tmp_path)
+    assert problem.expected == "a folder 'test' that has images/*_test.tif"
+
+
+@pytest.mark.parametrize("name", ["masks", "REFUGE_with_masks", "contest", "test/mask"])
+def test_refuge_is_not_misled_by_folders_above(name, drawn, tmp_path):
+    root = tmp_path / name
+    shutil.copytree(drawn / "refuge", root / "inner")
+    for place in (root, root / "inner"):
+        assert {k: len(v) for k, v in read_refuge(place).items()} == {"training": 2, "validation": 2, "test": 2}
+
+
+@pytest.mark.parametrize("file", ["wbc label.png", "hippocampus image.nii.gz"])
+def test_checksums_inside_of_files_are_compared(file, copy, tmp_path):
+    name, pattern = FILES[file]
+    root = copy(name)
+    path = sorted(root.glob(pattern))[0]
+    data = bytearray(path.read_bytes())
+    data[-6] ^= 0xFF  # in the checksum, not in the pixels
+    path.write_bytes(data)
+    assert only_problem(name, root, tmp_path).file == str(path)
+
+
+def test_a_label_in_another_place(copy, tmp_path):
+    root = copy("hippocampus")
+    case = read_hippocampus(root)["training"][0]
+    label = nibabel.load(case["label"])
+    nibabel.save(nibabel.Nifti1Image(np.asarray(label.dataobj), np.diag([2.0, 1, 1, 1])), case["label"])
+    assert only_problem("hippocampus", root, tmp_path).found == "another affine"
+
+
+def test_a_volume_of_four_axes(copy, tmp_path):
+    root = copy("hippocampus")
+    case = read_hippocampus(root)["training"][0]
+    nibabel.save(nibabel.Nifti1Image(np.zeros((4, 5, 6, 2), np.uint8), np.eye(4)), case["label"])
+    assert only_problem("hippocampus", root, tmp_path).found == "one of 4"
+
+
+def test_a_broken_archive_beside_a_good_one(drawn, tmp_path):
+    shutil.make_archive(str(tmp_path / "stage1_train"), "zip", drawn / "dsb2018")
+    (tmp_path / "aaa.zip").write_text("nothing")
+    assert read_dsb2018(tmp_path, cache_dir=tmp_path / "cache")["training"]
+
+
+def test_all_bad_masks_are_named_before_a_merge_is_cached(copy, tmp_path):
+    root = copy("dsb2018")
+    masks = sorted(root.glob("*/*/masks/*.png"))
+    for mask in (masks[0], masks[1], masks[-1]):
+        truncate(mask)
+    with pytest.raises(DataError) as caught:
+        read_dsb2018(root, cache_dir=tmp_path)
+    assert {p.file for p in caught.value.problems} == {str(masks[0]), str(masks[1]), str(masks[-1])}
+
+
+@pytest.mark.parametrize("count", [4, 5, 9])
+def test_few_cases_still_have_a_validation_section(count, tmp_path):
+    SOURCES["wbc"].synthesize(tmp_path / "few", count, size=24)
+    assert len(read_wbc(tmp_path / "few")["validation"]) == 1
+
+
 # the command line
 
 
@@ -712,8 +830,9 @@ def test_download(known, server, capsys):
     assert "No problem found" in out
     assert sorted(p.name for p in known.iterdir()) == ["segmentation_WBC", "segmentation_WBC.zip"]
     assert read_wbc(known)["training"]
-    assert main(arguments) == 1
-    assert "Remove it to download again" in capsys.readouterr().err
+    assert main(arguments) == 0
+    assert "already there" in capsys.readouterr().out
+    assert len(server.ranges) == 1
 
 
 def test_a_download_that_breaks_off_is_continued(known, server, capsys):
@@ -750,7 +869,8 @@ def test_a_download_with_other_contents_is_refused(known, server, copy, capsys):
     shutil.make_archive(str(server.folder / "changed"), "zip", root)
     assert main(["download", "wbc", "--root", str(known), "--url", server.url("changed.zip")]) == 1
     assert "expected contents with SHA-256" in capsys.readouterr().err
-    assert not (known / "segmentation_WBC").exists()
+    assert [p.name for p in known.iterdir()] == ["segmentation_WBC.zip.refused"]
+    assert main(["download", "wbc", "--root", str(known), "--url", server.url("master.zip")]) == 0
 
 
 def test_a_wrong_hash_is_refused(server, tmp_path, capsys):
@@ -758,6 +878,20 @@ def test_a_wrong_hash_is_refused(server, tmp_path, capsys):
     assert main(arguments) == 1
     assert re.search(r"expected SHA-256 9808\w+, found \w{64}\.", capsys.readouterr().err)
     assert [p.name for p in (tmp_path / "d").iterdir()] == ["stage1_train.zip.refused"]
+
+
+def test_a_page_that_says_it_is_an_archive_is_fetched_again(known, server, capsys):
+    web_page(server.folder / "page.zip")
+    arguments = ["download", "wbc", "--root", str(known), "--url"]
+    assert main([*arguments, server.url("page.zip")]) == 1
+    assert "expected a sound archive" in capsys.readouterr().err
+    assert main([*arguments, server.url("master.zip")]) == 0
+
+
+@pytest.mark.parametrize("url", ["notaurl", "http://a b/x.zip", "file:///no/such.zip"])
+def test_an_address_that_is_none(url, known, capsys):
+    assert main(["download", "wbc", "--root", str(known), "--url", url]) == 1
+    assert capsys.readouterr().err.startswith(f"{url}: expected a download, found ")
 
 
 @pytest.mark.parametrize("reason", ["missing", "page", "nobody"])

@@ -14,6 +14,7 @@
 import argparse
 import json
 import shlex
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -34,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("Interrupted; nothing incomplete was left under its final name. Run again to go on.", file=sys.stderr)
+        print("Interrupted; what is under its final name is complete.", file=sys.stderr)
         return 130
 
 
@@ -91,4 +92,5 @@ def _synthesize(options: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that unfinished files are removed
     sys.exit(main())

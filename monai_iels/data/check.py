@@ -12,15 +12,18 @@
 """Finding what is broken in a data set before training does."""
 
 import dataclasses
+import gzip
 from pathlib import Path
 from typing import Any
 
+import nibabel
 import numpy as np
 from monai.config import PathLike
+from PIL import Image
 from tqdm import tqdm
 
 from monai_iels.data.files import Case, Datalists
-from monai_iels.data.images import foreign_values, open_image, open_mask, open_shape, per_class
+from monai_iels.data.images import explain, foreign_values, open_image, open_mask, open_shape, per_class
 from monai_iels.data.problems import DataError, Problem
 from monai_iels.data.source import Source, case_files
 
@@ -68,7 +71,7 @@ def check_source(source: Source, root: PathLike, cache_dir: PathLike | None = No
     problems: list[Problem] = []
     datalists: Datalists = {}
     try:
-        datalists = source.find(Path(root).expanduser(), 0, cache_dir, problems)
+        datalists = source.list_files(root, 0, cache_dir, problems)
     except DataError as error:
         problems.extend(error.problems)
     cases = [case for section in datalists.values() for case in section]
@@ -104,6 +107,28 @@ def check_contents(case: Case, source: Source) -> list[Problem]:
         for file in case_files({key: value}):
             if file not in unreadable:
                 problems.extend(_values(file, source) if key != "image" else _intensities(file))
+    return problems or _integrity(case)
+
+
+def _integrity(case: Case) -> list[Problem]:
+    """Compare the checksums that gzip and PNG files carry, and the axes of a volume with its label's."""
+    problems = []
+    for file in case_files(case):
+        try:
+            if file.lower().endswith(".gz"):
+                with gzip.open(file) as stream:
+                    while stream.read(1 << 20):
+                        pass
+            elif file.lower().endswith(".png"):
+                with Image.open(file) as image:
+                    image.verify()
+        except Exception as error:
+            problems.append(explain(file, error))
+    volumes = [file for file in case_files(case) if file.lower().endswith((".nii", ".nii.gz"))]
+    for file in volumes[1:] if not problems else []:
+        if not np.allclose(nibabel.nifti1.load(file).affine, nibabel.nifti1.load(volumes[0]).affine, atol=1e-3):
+            expected = f"the position and axes of {Path(volumes[0]).name}"
+            problems.append(Problem("size", file, expected, "another affine", "Copy both again from their source."))
     return problems
 
 

@@ -13,6 +13,7 @@
 
 from monai.config import PathLike
 
+import monai_iels
 from monai_iels.data.check import check_headers
 from monai_iels.data.drive import DRIVE
 from monai_iels.data.dsb2018 import DSB2018
@@ -56,7 +57,8 @@ def checked_datalists(
         raise ValueError(f"Expected a data set of {', '.join(SOURCES)}, got '{name}'.")
     source = SOURCES[name]
     if str(root) == SYNTHETIC:
-        root = cache_folder(cache_dir) / f"{SYNTHETIC}-{name}-{count}-{size or source.size}-seed{seed}"
+        drawing = f"{SYNTHETIC}-{name}-{count}-{size or source.size}-seed{seed}-v{monai_iels.__version__}"
+        root = cache_folder(cache_dir) / drawing
         if not root.exists():
             source.synthesize(root, count, seed, size)
     datalists = source.read(root, seed, cache_dir)

@@ -19,7 +19,7 @@ from monai.config import PathLike
 from PIL import Image
 
 from monai_iels.data.files import Datalists, folder_below, pair
-from monai_iels.data.problems import Problem
+from monai_iels.data.problems import DataError, Problem
 from monai_iels.data.source import Source, generator
 from monai_iels.data.synthetic.drive import draw_drive
 
@@ -46,6 +46,8 @@ _FILES = {
 }
 """To each section, its official folder, and in it the file of each key."""
 
+_BRIGHT = {"label": 255, "fov": 255}
+
 
 def read_drive(root: PathLike, seed: int = 0, cache_dir: PathLike | None = None) -> Datalists:
     """List the photographs of DRIVE: the official 20 for training and 20 for testing, which the paper validates on.
@@ -58,16 +60,22 @@ def read_drive(root: PathLike, seed: int = 0, cache_dir: PathLike | None = None)
     Returns:
         ``{"training": [...], "validation": [...]}`` of ``{"image": "....tif", "label": "....gif", "fov": "....gif"}``,
         where ``fov`` is the field of view outside which nothing counts; where the release has the second observer's
-        vessels, they are under ``second``. All masks are 0 and 255.
+        vessels, they are under ``second``. Masks are 0 and 255, the second observer's 0 and 1.
     """
     return DRIVE.read(root, seed, cache_dir)
 
 
 def _find(root: Path, seed: int, cache_dir: PathLike | None, problems: list[Problem]) -> Datalists:
-    return {
-        section: pair(folder_below(root, name, "images/*", cache_dir), files, problems, optional=("second",))
-        for section, (name, files) in _FILES.items()
-    }
+    datalists: Datalists = {}
+    for section, (name, files) in _FILES.items():
+        datalists[section] = []
+        try:
+            folder = folder_below(root, name, files["image"].format(id="*"), cache_dir)
+            datalists[section] = pair(folder, files, problems, optional=("second",))
+        except DataError as error:
+            known = {problem.file for problem in problems}
+            problems.extend(problem for problem in error.problems if problem.file not in known)
+    return datalists
 
 
 def _sample(folder: Path, count: int, seed: int, size: int) -> Iterator[None]:
@@ -80,7 +88,7 @@ def _sample(folder: Path, count: int, seed: int, size: int) -> Iterator[None]:
         for key, file in files.items():
             path = folder / name / file.format(id=identity)
             path.parent.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(drawn[key] if key == "image" else drawn[key] * np.uint8(255)).save(path)
+            Image.fromarray(drawn[key] * np.uint8(_BRIGHT.get(key, 1))).save(path)
         yield
 
 

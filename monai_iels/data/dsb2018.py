@@ -22,7 +22,7 @@ from PIL import Image
 from tqdm import tqdm
 
 from monai_iels.data.files import Case, Datalists, cache_folder, complete_or_nothing, folder_below, listing
-from monai_iels.data.images import open_mask
+from monai_iels.data.images import open_mask, open_shape
 from monai_iels.data.problems import DataError, Problem
 from monai_iels.data.source import Archive, Source, case_files, generator, split
 from monai_iels.data.synthetic.dsb2018 import draw_dsb2018
@@ -60,7 +60,7 @@ def _find(root: Path, seed: int, cache_dir: PathLike | None, problems: list[Prob
             problems.append(Problem("extra", str(directory), "a folder <id>", "a file", "Move the file elsewhere."))
         elif case := _find_case(directory, problems):
             cases.append(case)
-    return split(cases, (0.9, 0.1), seed)
+    return split(cases, 0.1, seed)
 
 
 def _find_case(directory: Path, problems: list[Problem]) -> Case | None:
@@ -74,27 +74,41 @@ def _find_case(directory: Path, problems: list[Problem]) -> Case | None:
         if not found[name]:
             remedy = "Unpack the archive again, or move this image's folder elsewhere."
             problems.append(Problem("unmatched", str(directory / name), expected, "none", remedy))
-    for second in found["images"][1:]:
-        problems.append(Problem("extra", second, "one image", "another beside it", "Move one of them elsewhere."))
+    for image in found["images"]:
+        if Path(image).stem != directory.name:
+            expected = f"the image {directory.name}.png"
+            problems.append(Problem("extra", image, expected, "another name", "Rename it, or move it elsewhere."))
     if not found["images"] or not found["masks"]:
         return None
     return {"image": found["images"][0], "label": found["masks"]}
 
 
-def merge_nuclei(masks: list[str]) -> np.ndarray:
+def merge_nuclei(masks: list[str], size: tuple[int, ...]) -> np.ndarray:
     """Return the union of several masks as an array ``(height, width)`` of 0 and 255.
 
+    Args:
+        masks: the files.
+        size: width and height of the image.
+
     Raises:
-        DataError: naming the mask that cannot be read, or is not of the others' size.
+        DataError: naming each mask that cannot be read, or is not of the image's size.
     """
-    merged = open_mask(masks[0]) > 0
-    for mask in masks[1:]:
-        pixels = open_mask(mask)
+    merged = np.zeros(size[::-1], bool)
+    problems: list[Problem] = []
+    for mask in masks:
+        try:
+            pixels = open_mask(mask)
+        except DataError as error:
+            problems.extend(error.problems)
+            continue
         if pixels.shape != merged.shape:
-            expected = f"{merged.shape[1]} x {merged.shape[0]} pixels as in {Path(masks[0]).name}"
-            found = f"{pixels.shape[1]} x {pixels.shape[0]}"
-            raise DataError([Problem("size", mask, expected, found, "Copy the file again from its source.")])
-        merged |= pixels > 0
+            expected, found = (f"{width} x {height}" for height, width in (merged.shape, pixels.shape))
+            remedy = "Copy the file again from its source."
+            problems.append(Problem("size", mask, f"the size of its image, {expected}", found, remedy))
+        else:
+            merged |= pixels > 0
+    if problems:
+        raise DataError(problems)
     return np.where(merged, np.uint8(255), np.uint8(0))
 
 
@@ -108,9 +122,17 @@ def _prepare(datalists: Datalists, cache_dir: PathLike | None) -> Datalists:
     folder = cache_folder(cache_dir) / f"dsb2018-labels-{state.hexdigest()[:12]}"
     merged = {str(case["image"]): folder / f"{Path(str(case['image'])).stem}.png" for case in cases}
     missing = [case for case in cases if not merged[str(case["image"])].is_file()]
+    problems: list[Problem] = []
     for case in tqdm(missing, desc="Merging nuclei", unit="image", disable=None if missing else True):
+        try:
+            pixels = merge_nuclei(case_files({"label": case["label"]}), open_shape(str(case["image"])))
+        except DataError as error:
+            problems.extend(error.problems)
+            continue
         with complete_or_nothing(merged[str(case["image"])]) as path:
-            Image.fromarray(merge_nuclei(case_files({"label": case["label"]}))).save(path)
+            Image.fromarray(pixels).save(path)
+    if problems:
+        raise DataError(problems)
     return {
         name: [{**case, "label": str(merged[str(case["image"])])} for case in section]
         for name, section in datalists.items()

@@ -102,8 +102,14 @@ def places(root: PathLike, expected: str, cache_dir: PathLike | None) -> Iterato
         reason = (error.strerror or str(error)).lower()
         problem = Problem("missing", str(root), expected, f"'{reason}'", "Check the path for a typo.")
         raise DataError([problem]) from None
+    broken: list[Problem] = []
     for archive in contents:
-        yield unpack(archive, cache_dir)
+        try:
+            yield unpack(archive, cache_dir)
+        except DataError as error:
+            broken.extend(error.problems)
+    if broken:
+        raise DataError(broken)
 
 
 def folder_below(root: PathLike, name: str, inside: str, cache_dir: PathLike | None = None) -> Path:
@@ -122,9 +128,14 @@ def folder_below(root: PathLike, name: str, inside: str, cache_dir: PathLike | N
     expected = f"a folder '{name}' that has {inside}"
     for place in places(root, expected, cache_dir):
         for folder in (place / name, place, *sorted(place.glob(f"*/{name}")), *sorted(place.glob(f"*/*/{name}"))):
-            if folder.is_dir() and next(folder.glob(inside), None) is not None:
+            if folder.is_dir() and next(folder.glob(_any_case(inside)), None) is not None:
                 return folder
     raise DataError([not_found(root, expected)])
+
+
+def _any_case(pattern: str) -> str:
+    """Return a glob pattern that matches upper and lower case alike."""
+    return "".join(f"[{c.lower()}{c.upper()}]" if c.isalpha() else c for c in pattern)
 
 
 def not_found(root: Path, expected: str) -> Problem:
@@ -152,17 +163,15 @@ def pair(
     for name in sorted({os.path.dirname(pattern) for pattern in patterns.values()}):
         here = {key: os.path.basename(p) for key, p in patterns.items() if os.path.dirname(p) == name}
         directory = folder / name
-        if not directory.is_dir():
-            if not set(here) <= set(optional):
-                expected = f"a folder with {' and '.join(p.format(id='<id>') for p in here.values())}"
-                problems.append(
-                    Problem("missing", str(directory), expected, "no such folder", "Unpack the data set again.")
-                )
-            continue
-        for path in listing(directory):
+        names = " or ".join(p.format(id="<id>") for p in here.values())
+        for path in listing(directory) if directory.is_dir() else []:
             if not _match(path, here, found):
-                names = " or ".join(p.format(id="<id>") for p in here.values())
-                problems.append(Problem("extra", str(path), names, "another name", "Move the file elsewhere."))
+                problems.append(Problem("extra", str(path), f"only {names}", "it", "Move the file elsewhere."))
+        for key in here:
+            if not found[key] and key not in optional:
+                state = "none" if directory.is_dir() else "no such folder"
+                expected = f"files named {here[key].format(id='<id>')}"
+                problems.append(Problem("missing", str(directory), expected, state, "Unpack the data set again."))
     return _complete(folder, patterns, found, problems, optional)
 
 
@@ -170,8 +179,7 @@ def _match(path: Path, patterns: Mapping[str, str], found: dict[str, dict[str, P
     for key, pattern in patterns.items():
         before, after = (re.escape(part) for part in pattern.split("{id}"))
         if match := re.fullmatch(f"{before}(.+){after}", path.name, re.IGNORECASE):
-            found[key][match[1]] = path
-            return True
+            return found[key].setdefault(match[1], path) is path
     return False
 
 
@@ -212,7 +220,7 @@ def complete_or_nothing(target: Path) -> Iterator[Path]:
 def archives(root: Path) -> list[Path]:
     """Return the zip and tar files of ``root``, or ``root`` itself if it is one."""
     paths = [root] if root.is_file() else listing(root) if root.is_dir() else []
-    return [path for path in paths if path.name.lower().endswith((".zip", ".tar", ".tar.gz", ".tgz"))]
+    return [path for path in paths if path.name.lower().endswith((".zip", ".tar", ".tar.gz"))]
 
 
 def unpack(archive: Path, cache_dir: PathLike | None = None) -> Path:
@@ -224,7 +232,7 @@ def unpack(archive: Path, cache_dir: PathLike | None = None) -> Path:
     state = archive.stat()
     digest = hashlib.sha256(f"{archive.name} {state.st_size} {state.st_mtime_ns}".encode()).hexdigest()[:12]
     target = cache_folder(cache_dir) / f"{archive.name.split('.')[0]}-{digest}"
-    if not target.is_dir():
+    if not target.is_dir() or not any(target.iterdir()):
         with extracted(archive, target):
             pass
     return target

@@ -60,7 +60,10 @@ def _find(root: Path, seed: int, cache_dir: PathLike | None, problems: list[Prob
             "unreadable", str(folder / "dataset.json"), expected, f"'{error}'", "Copy the file again from its source."
         )
         raise DataError([problem]) from error
-    known = {path for case in cases for path in case.values()}
+    known = [path for case in cases for path in case.values()]
+    for repeated in sorted({str(path) for path in known if known.count(path) > 1}):
+        remedy = "Keep one of them in dataset.json: a case may not be in training and validation."
+        problems.append(Problem("extra", repeated, "one mention in dataset.json", "several", remedy))
     for path in (p for name in ("imagesTr", "labelsTr") if (folder / name).is_dir() for p in listing(folder / name)):
         if str(path) not in known:
             problems.append(
@@ -74,7 +77,7 @@ def _find(root: Path, seed: int, cache_dir: PathLike | None, problems: list[Prob
             problems.append(Problem("missing", str(file), "the file that dataset.json lists", "none", remedy))
         if not missing:
             complete.append(case)
-    return split(complete, (0.8, 0.2), seed)
+    return split(complete, 0.2, seed)
 
 
 def _sample(folder: Path, count: int, seed: int, size: int) -> Iterator[None]:
@@ -127,5 +130,6 @@ HIPPOCAMPUS = Source(
         url="https://msd-for-monai.s3-us-west-2.amazonaws.com/Task04_Hippocampus.tar",
         folder="Task04_Hippocampus",
         md5="9d24dba78a72977dbd1d2e110310f31b",
+        contents="b3291b6e64ece6296e31c80b33ac43f3f251719ff97eb81715924ab151f394a5",
     ),
 )

@@ -11,7 +11,8 @@
 
 """Opening one file: its size, its pixels, and what is wrong with it; and the transforms that do so in a pipeline."""
 
-from collections.abc import Hashable, Mapping, Sequence
+import operator
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ import torch
 from monai.config import KeysCollection, PathLike
 from monai.data import ImageReader
 from monai.transforms import LoadImage, MapTransform
-from PIL import Image
+from monai.utils import ensure_tuple
+from PIL import Image, ImageChops
 
 from monai_iels.data.problems import DataError, Problem
 
@@ -32,6 +34,7 @@ __all__ = [
     "LoadFileD",
     "LoadFileDict",
     "LoadFiled",
+    "as_mask",
     "explain",
     "foreign_values",
     "open_image",
@@ -41,6 +44,7 @@ __all__ = [
 ]
 
 _VOLUMES = (".nii", ".nii.gz")
+_MISTAKES = (AttributeError, KeyError, NameError, TypeError)
 _AGAIN = "Copy the file again from its source."
 
 
@@ -48,7 +52,13 @@ def open_shape(file: str) -> tuple[int, ...]:
     """Return the size of an image, width first, or of a volume, from its header alone."""
     try:
         if file.lower().endswith(_VOLUMES):
-            return tuple(nibabel.nifti1.load(file).shape)
+            shape = tuple(nibabel.nifti1.load(file).shape)
+            if len(shape) != 3:
+                problem = Problem(
+                    "size", file, "a volume of 3 axes", f"one of {len(shape)}", "Save it as a 3-D volume."
+                )
+                raise DataError([problem])
+            return shape
         with Image.open(file) as image:
             return image.size
     except Exception as error:
@@ -57,20 +67,35 @@ def open_shape(file: str) -> tuple[int, ...]:
 
 def open_image(file: str) -> np.ndarray:
     """Return the pixels of an image as RGB ``(height, width, 3)``, or of a volume ``(x, y, z)``."""
-    return _pixels(file, "RGB")
+    return _pixels(file, operator.methodcaller("convert", "RGB"))
 
 
 def open_mask(file: str) -> np.ndarray:
-    """Return the values of a mask ``(height, width)``, or of a volume ``(x, y, z)``; a palette is resolved to grey."""
-    return _pixels(file, "L")
+    """Return the values of a mask ``(height, width)``, or of a volume ``(x, y, z)``; a palette is resolved to gray."""
+    return _pixels(file, as_mask)
 
 
-def _pixels(file: str, mode: str) -> np.ndarray:
+def as_mask(image: Image.Image) -> Image.Image:
+    """Return a mask in 8 bits of gray.
+
+    Raises:
+        ValueError: for what would lose values on the way: more bits, colors, or transparency.
+    """
+    if image.mode in ("1", "L", "P"):
+        return image.convert("L")
+    if image.mode == "RGB":
+        red, green, blue = image.split()
+        if ImageChops.difference(red, green).getbbox() is None and ImageChops.difference(red, blue).getbbox() is None:
+            return red
+    raise ValueError(f"a mask needs 8 bits of gray, not the mode {image.mode}")
+
+
+def _pixels(file: str, convert: Callable[[Image.Image], Image.Image]) -> np.ndarray:
     try:
         if file.lower().endswith(_VOLUMES):
             return np.asarray(nibabel.nifti1.load(file).dataobj)
         with Image.open(file) as image:
-            return np.asarray(image.convert(mode))
+            return np.asarray(convert(image))
     except Exception as error:
         raise DataError([explain(file, error)]) from error
 
@@ -83,10 +108,13 @@ def explain(file: PathLike, error: Exception) -> Problem:
     suffix = "".join(path.suffixes[-2:]) if path.name.lower().endswith(".nii.gz") else path.suffix
     expected = f"a readable {suffix.lstrip('.')} file"
     try:
-        start = b"" if path.is_dir() else path.read_bytes()[:512]
+        with path.open("rb") as stream:
+            start = stream.read(512)
+    except IsADirectoryError:
+        return Problem("unreadable", str(path), expected, "a folder", "Put the file there, or move the folder.")
     except OSError as unopened:
         return Problem("unreadable", str(path), expected, f"'{unopened.strerror}'", "Check the file and its rights.")
-    if path.is_file() and not start:
+    if not start:
         return Problem("empty", str(path), expected, "0 bytes", _AGAIN)
     if start.lstrip().lower().startswith((b"<!doctype", b"<html", b"<?xml")):
         remedy = "The server sent a page instead of the file: log in there and download it again."
@@ -98,7 +126,7 @@ def explain(file: PathLike, error: Exception) -> Problem:
 
 
 def _is_truncated(error: Exception, reason: str) -> bool:
-    words = ("truncated", "end-of-stream", "end of file", "expected", "bytes, got", "not enough", "incomplete")
+    words = ("truncated", "end-of-stream", "end of file", "bytes, got", "not enough", "incomplete")
     return isinstance(error, EOFError) or any(word in reason.lower() for word in words)
 
 
@@ -137,8 +165,10 @@ class LoadFiled(MapTransform):
         for key in self.key_iterator(case):
             try:
                 case[key] = self.load(case[key], self.reader)
+            except _MISTAKES:
+                raise
             except Exception as error:
-                raise DataError([explain(data[key], error)]) from error
+                raise DataError([explain(ensure_tuple(data[key])[0], error)]) from error
         return case
 
 
@@ -165,11 +195,13 @@ class LabelValuesd(MapTransform):
         case = dict(data)
         for key in self.key_iterator(case):
             label = case[key]
-            classes = torch.full_like(label, -1)
+            classes = torch.zeros_like(label)
+            known = torch.zeros(label.shape, dtype=torch.bool)
             for number, values in enumerate(self.values):
-                for value in values:
-                    classes[label == value] = number
-            if (classes < 0).any():
+                inside = torch.isin(torch.as_tensor(label), torch.tensor(values))
+                classes[inside] = number
+                known |= inside
+            if not known.all():
                 file = getattr(label, "meta", {}).get("filename_or_obj", f"the label under '{key}'")
                 raise DataError([foreign_values(str(file), np.unique(np.asarray(label)), self.values)])
             case[key] = classes

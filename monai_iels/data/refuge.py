@@ -13,7 +13,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -35,9 +35,9 @@ _IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff")
 def read_refuge(root: PathLike, seed: int = 0, cache_dir: PathLike | None = None) -> Datalists:
     """List the photographs of REFUGE: the official 400 for training, 400 for validation and 400 for testing.
 
-    One rule covers the official archives and the usual re-packed copies: a file belongs to the section whose name
-    (train, val, test) is in its path, is a mask if a folder on its path says ``mask``, and goes with the file of the
-    same stem.
+    One rule covers the official archives and the usual re-packed copies: the innermost folder with train, val or test
+    in its name gives the section; it is a mask if that folder, or one inside of it, has ``mask`` in its name, or if any
+    is called just so; and image and mask go together by the stems of their names.
 
     Args:
         root: the folder that all archives were unpacked into, or that holds the archives.
@@ -56,22 +56,28 @@ def _find(root: Path, seed: int, cache_dir: PathLike | None, problems: list[Prob
     expected = "folders of training and validation images with their masks"
     for number, place in enumerate(places(root, expected, cache_dir)):
         for path in walk(place, problems):
-            _sort_in(path, path.relative_to(place.parent).parent, found, problems)
-        if number == 0 and any(found.values()):
-            break  # folders come first; archives are opened only where there are none
+            folders = path.parent.relative_to(place).parts
+            _sort_in(path, folders if number == 0 else (place.name, *folders), found, problems)
+        if number == 0 and all(2 in map(len, found[name].values()) for name in ("training", "validation")):
+            break  # folders come first; archives are opened only where those do not suffice
     missing = [name for name in ("training", "validation") if not found[name]]
     if missing:
         problems.append(not_found(root, f"images and masks of the {' and '.join(missing)} section"))
     return {name: _pairs(files, problems) for name, files in found.items()}
 
 
-def _sort_in(path: Path, folder: Path, found: dict[str, dict[str, dict[str, Path]]], problems: list[Problem]) -> None:
+def _sort_in(
+    path: Path, folders: Sequence[str], found: dict[str, dict[str, dict[str, Path]]], problems: list[Problem]
+) -> None:
     """Put a file where the folders on its path say it belongs; one that is no image of any section is passed over."""
-    section = re.search("|".join(_SECTIONS), str(Path(*folder.parts[1:])), re.IGNORECASE)
-    if section is None or path.suffix.lower() not in _IMAGES:
+    names = [folder.lower() for folder in folders]
+    hits = [(index, hit[0]) for index, name in enumerate(names) if (hit := re.search("|".join(_SECTIONS), name))]
+    if not hits or path.suffix.lower() not in _IMAGES:
         return
-    key = "label" if re.search("mask", str(folder), re.IGNORECASE) else "image"
-    files = found[_SECTIONS[section[0].lower()]][path.stem.lower()]
+    inner, section = hits[-1]
+    masked = any("mask" in name for name in names[inner:]) or "mask" in names or "masks" in names
+    key = "label" if masked else "image"
+    files = found[_SECTIONS[section]][path.stem.lower()]
     if key in files:
         remedy = "Move one of them elsewhere."
         problems.append(Problem("extra", str(path), f"one {key} named {path.stem}", str(files[key]), remedy))

@@ -13,6 +13,7 @@
 
 import dataclasses
 import hashlib
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -92,10 +93,20 @@ class Source:
             DataError: naming each file that is missing, unmatched or in the wrong place.
         """
         problems: list[Problem] = []
-        datalists = self.find(Path(root).expanduser(), seed, cache_dir, problems)
+        datalists = self.list_files(root, seed, cache_dir, problems)
         if problems:
             raise DataError(problems)
         return self.prepare(datalists, cache_dir)
+
+    def list_files(self, root: PathLike, seed: int, cache_dir: PathLike | None, problems: list[Problem]) -> Datalists:
+        """List the files of each section, and add to ``problems`` what is wrong with their names and places."""
+        datalists = self.find(Path(root).expanduser(), seed, cache_dir, problems)
+        for name in ("training", "validation"):
+            if not datalists[name] and not problems:
+                found = f"{sum(map(len, datalists.values()))} cases in all"
+                problem = Problem("missing", str(root), f"cases for {name}", found, "Add some more.")
+                problems.append(problem)
+        return datalists
 
     def synthesize(self, root: PathLike, count: int = 60, seed: int = 0, size: int | None = None) -> Path:
         """Draw a small set in the official layout and file formats, completely or not at all.
@@ -106,10 +117,12 @@ class Source:
             seed: the same seed gives the same bytes.
             size: height of the images; widths follow the originals' proportions.
         """
-        root = Path(root).expanduser()
+        root = Path(os.path.realpath(Path(root).expanduser()))
         smallest = 2 * len(self.counts)
         if count < smallest:
             raise ValueError(f"Expected `count` >= {smallest} for {self.title}, got {count}.")
+        if seed < 0:
+            raise ValueError(f"Expected `seed` >= 0, got {seed}.")
         size = self.size if size is None else size
         if size < 24:
             raise ValueError(f"Expected `size` >= 24, got {size}: the drawings have no room for their structures.")
@@ -124,18 +137,19 @@ class Source:
         return root
 
 
-def split(cases: Sequence[Case], ratios: Sequence[float], seed: int) -> Datalists:
-    """Shuffle ``cases`` by ``seed`` and divide them into a training and a validation section, each sorted again.
+def split(cases: Sequence[Case], fraction: float, seed: int) -> Datalists:
+    """Shuffle ``cases`` by ``seed`` and keep a ``fraction`` of them for validation; both sections are sorted again.
 
     Example:
-        >>> sections = split([{"image": f"{i:03}.bmp"} for i in range(300)], (0.9, 0.1), seed=0)
+        >>> sections = split([{"image": f"{i:03}.bmp"} for i in range(300)], 0.1, seed=0)
         >>> {name: len(cases) for name, cases in sections.items()}
         {'training': 270, 'validation': 30}
     """
     names = ("training", "validation")
     if not cases:
         return {name: [] for name in names}
-    parts = partition_dataset(list(cases), ratios=list(ratios), shuffle=True, seed=seed)
+    kept = max(1, round(len(cases) * fraction))
+    parts = partition_dataset(list(cases), ratios=[len(cases) - kept, kept], shuffle=True, seed=seed)
     return {name: sorted(part, key=lambda case: case["image"]) for name, part in zip(names, parts, strict=True)}
 
 

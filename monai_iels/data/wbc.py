@@ -48,7 +48,7 @@ def read_wbc(root: PathLike, seed: int = 0, cache_dir: PathLike | None = None) -
 
 def _find(root: Path, seed: int, cache_dir: PathLike | None, problems: list[Problem]) -> Datalists:
     folder = folder_below(root, "Dataset 1", "*.bmp", cache_dir)
-    return split(pair(folder, {"image": "{id}.bmp", "label": "{id}.png"}, problems), (0.9, 0.1), seed)
+    return split(pair(folder, {"image": "{id}.bmp", "label": "{id}.png"}, problems), 0.1, seed)
 
 
 def _sample(folder: Path, count: int, seed: int, size: int) -> Iterator[None]:
