@@ -12,5 +12,15 @@
 """What MONAI's and Ignite's handlers lack."""
 
 from monai_iels.handlers.metrics import MeanConvexity, MeanRoughness
+from monai_iels.handlers.reports import EvaluationReport, TrainingReport
+from monai_iels.handlers.training import SeedEachEpoch, StopOnNan, TrainingCheckpoint
 
-__all__ = ["MeanConvexity", "MeanRoughness"]
+__all__ = [
+    "EvaluationReport",
+    "MeanConvexity",
+    "MeanRoughness",
+    "SeedEachEpoch",
+    "StopOnNan",
+    "TrainingCheckpoint",
+    "TrainingReport",
+]

@@ -1,0 +1,264 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""The bundles: composing their configs, refusing what nobody defined, and saying it in one sentence.
+
+``python -m monai_iels.bundle compose bundles/`` writes each bundle's ``configs`` from ``bundles/shared`` and its
+``dataset.yaml``; ``python -m monai_iels.bundle check bundles/`` tells whether they are up to date.
+"""
+
+import argparse
+import difflib
+import inspect
+import json
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+from monai.bundle import ConfigParser, ConfigWorkflow, ReferenceResolver
+from monai.bundle.utils import ID_SEP_KEY
+
+from monai_iels.data import SOURCES
+from monai_iels.data.datalists import SYNTHETIC
+from monai_iels.handlers.training import is_first_rank
+
+__all__ = [
+    "compose",
+    "existing",
+    "local_rank",
+    "main",
+    "share_of_batch",
+    "start_run",
+    "write_next_steps",
+]
+
+logger = logging.getLogger(__name__)
+
+_CONFIGS = ("train", "evaluate", "inference", "multi_gpu_train")
+
+
+def compose(folder: Path, shared: Path) -> dict[str, str]:
+    """Merge the shared files with what a bundle's ``dataset.yaml`` changes.
+
+    Args:
+        folder: the bundle.
+        shared: the folder of shared configs.
+
+    Returns:
+        the text of each file of the bundle, by its path.
+
+    Raises:
+        ValueError: for a key that no shared config has, with the nearest one.
+    """
+    file = folder / "dataset.yaml"
+    changes = ConfigParser.load_config_file(file)
+    configs = {name: ConfigParser.load_config_file(shared / f"{name}.yaml") for name in (*_CONFIGS, "metadata")}
+    known = {key for name in _CONFIGS for key in configs[name]} | {"metadata", "quality"}
+    for key in changes:
+        if key not in known:
+            raise ValueError(_unknown(f"{file}: '{key}'", key, known))
+    metadata, quality = configs.pop("metadata"), changes.pop("quality", "")
+    _merge(metadata, changes.pop("metadata", {}), f"{file}: 'metadata")
+    for config in configs.values():
+        parser = ConfigParser(config)
+        parser.update({key: value for key, value in changes.items() if key in config})
+        config.update({key: value for key, value in parser.get().items() if key != ConfigParser.meta_key})
+    for name, config in configs.items():
+        base = configs["inference" if name == "inference" else "train"]
+        config["known_keys"] = sorted({"known_keys", *_ids(base), *_ids(config)})
+    source = SOURCES[configs["train"]["source"]]
+    resolver = ConfigParser({**configs["train"], "classes": list(source.classes), "metadata": metadata})
+    configs["metadata"] = resolver.get_parsed_content("metadata")
+    texts = {f"configs/{name}.json": json.dumps(config, indent=4) + "\n" for name, config in configs.items()}
+    texts["configs/logging.conf"] = (shared / "logging.conf").read_text("utf-8")
+    texts["docs/README.md"] = (
+        (shared / "README.md")
+        .read_text("utf-8")
+        .format(source=source, metadata=configs["metadata"], quality=quality.strip(), config=configs["train"])
+    )
+    texts["docs/data_license.txt"] = f"{source.title}\n\n{source.terms}\n\nThe data are not part of this bundle.\n"
+    texts["LICENSE"] = (shared / "LICENSE").read_text("utf-8")
+    return texts
+
+
+def _merge(config: dict[str, Any], changes: Mapping[str, Any], place: str) -> None:
+    for key, value in changes.items():
+        if key not in config:
+            raise ValueError(_unknown(f"{place}#{key}'", key, config))
+        if isinstance(value, Mapping) and isinstance(config[key], dict):
+            _merge(config[key], value, f"{place}#{key}")
+        else:
+            config[key] = value
+
+
+def _unknown(place: str, key: str, known: Any) -> str:
+    nearest = difflib.get_close_matches(key, sorted(known), 1, 0.0)
+    hint = f" The nearest is '{nearest[0]}'." if nearest else ""
+    return f"{place}: expected a key that a config defines, found an unknown one.{hint}"
+
+
+def start_run(known: Sequence[str], dataset_dir: str, output_dir: str) -> None:
+    """Begin a run: refuse a key that the bundle does not define, and say so if the data are only drawn.
+
+    MONAI adds an unknown override silently: with ``--epoch 3`` a bundle trains for its default number of epochs.
+
+    Args:
+        known: the keys that the configs define; a config of your own adds to them with ``+known_keys``.
+        dataset_dir: the folder of the data set, or ``"synthetic"``.
+        output_dir: folder for everything that the run writes.
+
+    Raises:
+        ValueError: for an unknown key, with the nearest one that there is.
+    """
+    if Path(sys.argv[0]).parts[-3:] == ("monai", "bundle", "__main__.py"):
+        sys.excepthook = _in_one_sentence
+    for key in _ids(_workflow().parser.get()):
+        if key not in known:
+            raise ValueError(_unknown(f"--{key}", key, known))
+    Path(output_dir).mkdir(parents=True, exist_ok=True)
+    if str(dataset_dir) == SYNTHETIC and is_first_rank():
+        logger.warning(
+            "=== EMBEDDED SAMPLE: these images are drawn. Set --dataset_dir to the folder of the real data set. ==="
+        )
+
+
+def _workflow() -> ConfigWorkflow:
+    """Return the workflow whose expression is being evaluated: MONAI does not hand it to its configs."""
+    return next(
+        frame.frame.f_locals["self"]
+        for frame in inspect.stack()
+        if isinstance(frame.frame.f_locals.get("self"), ConfigWorkflow)
+    )
+
+
+def write_next_steps(output_dir: str) -> None:
+    """Write the arguments of an evaluation and of a prediction with what is being trained, for ``--args_file``."""
+    if not is_first_rank():
+        return
+    workflow = _workflow()
+    configs = Path(os.path.abspath(workflow.config_root_path))
+    plain = {key: value for key, value in workflow.parser.get().items() if _is_plain(value)}
+    for key in ("bundle_root", "output_dir", "dataset_dir", "cache_dir"):
+        value = str(workflow.parser.get_parsed_content(key))
+        plain[key] = value if value == SYNTHETIC else os.path.abspath(value)
+    evaluation = {"config_file": [str(configs / f"{name}.json") for name in ("train", "evaluate")], **plain}
+    prediction: dict[str, Any] = {"config_file": str(configs / "inference.json")}
+    known = ConfigParser.load_config_file(configs / "inference.json")["known_keys"]
+    prediction.update({key: value for key, value in plain.items() if key in known and key != "dataset_dir"})
+    for name, arguments in (("evaluate", evaluation), ("inference", prediction)):
+        arguments.pop("known_keys", None)
+        text = json.dumps(arguments, indent=1)
+        (Path(output_dir) / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, list):
+        return all(map(_is_plain, value))
+    return isinstance(value, bool | int | float | None) or (isinstance(value, str) and value[:1] not in "$@%")
+
+
+def _ids(config: Mapping[str, Any], place: str = "") -> Iterator[str]:
+    """Yield the ids of a config down to its components, which check their arguments themselves."""
+    for key, value in config.items():
+        if key == ConfigParser.meta_key:
+            continue
+        place_of_key = ReferenceResolver.normalize_id(f"{place}{key}")
+        yield place_of_key
+        if isinstance(value, Mapping) and "_target_" not in value:
+            yield from _ids(value, f"{place_of_key}{ID_SEP_KEY}")
+
+
+def _in_one_sentence(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print what this package says about a user's mistake, without the way there; anything else in full."""
+    if issubclass(kind, KeyboardInterrupt):
+        print("Interrupted. The same command with --resume true goes on after the last full epoch.", file=sys.stderr)
+        return
+    chain: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None and cause not in chain:
+        chain.append(cause)
+        cause = cause.__cause__ or cause.__context__
+    home = str(Path(__file__).parent)
+    for link in chain:
+        frames = traceback.extract_tb(link.__traceback__)
+        if isinstance(link, ValueError | FileNotFoundError) and frames and frames[-1].filename.startswith(home):
+            print(link, file=sys.stderr)
+            return
+    sys.__excepthook__(kind, error, trace)
+
+
+def existing(file: str) -> str:
+    """Return the name of a checkpoint that is there.
+
+    Raises:
+        FileNotFoundError: if it is not.
+    """
+    if not os.path.isfile(file):
+        raise FileNotFoundError(
+            f"{file}: expected the weights of a network, found no such file. Train first, or set --checkpoint."
+        )
+    return file
+
+
+def local_rank() -> int:
+    """Return which of this machine's processes this is, as torchrun says."""
+    return int(os.environ.get("LOCAL_RANK", 0))
+
+
+def share_of_batch(batch_size: int) -> int:
+    """Return each process's part of a batch.
+
+    Raises:
+        ValueError: if the batch cannot be shared evenly.
+    """
+    processes = torch.distributed.get_world_size()
+    if batch_size % processes:
+        raise ValueError(f"Expected `batch_size` to be a multiple of the {processes} processes, got {batch_size}.")
+    return batch_size // processes
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Compose the configs of all bundles, or check them; the result is the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m monai_iels.bundle", description="Compose the bundles' configs.")
+    parser.add_argument("command", choices=("compose", "check"))
+    parser.add_argument("bundles", type=Path, help="the folder that has 'shared' and the bundles")
+    options = parser.parse_args(arguments)
+    folders = sorted(file.parent for file in options.bundles.glob("*/dataset.yaml"))
+    if not folders:
+        print(f"{options.bundles}: expected folders with a dataset.yaml, found none.", file=sys.stderr)
+        return 1
+    stale = []
+    try:
+        composed = {folder: compose(folder, options.bundles / "shared") for folder in folders}
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 1
+    for folder, texts in composed.items():
+        for name, text in texts.items():
+            file = folder / name
+            if options.command == "compose":
+                file.parent.mkdir(exist_ok=True)
+                file.write_text(text, encoding="utf-8")
+            elif not file.exists() or file.read_text("utf-8") != text:
+                stale.append(file)
+    for file in stale:
+        print(f"{file}: expected what `compose` writes, found another content. Run compose.", file=sys.stderr)
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

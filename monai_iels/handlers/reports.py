@@ -1,0 +1,240 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""What a person reads: one line an epoch and a summary after training, tables and pictures after evaluation."""
+
+from __future__ import annotations
+
+import csv
+import logging
+import shlex
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from ignite.engine import Events
+from tqdm import tqdm
+
+from monai_iels.handlers.training import is_first_rank
+from monai_iels.pictures import Panel, contact_sheet, curves, panel
+
+__all__ = ["EvaluationReport", "TrainingReport"]
+
+logger = logging.getLogger(__name__)
+
+_SHOWN = {"val_mean_dice": "Dice", "val_mean_iou": "IoU", "val_roughness": "roughness", "val_convexity": "convexity"}
+
+
+class TrainingReport:
+    """Show a progress bar with the loss, one line an epoch, and at the end a summary with the next step.
+
+    The bar appears on a terminal only. The numbers are kept in ``history.csv``, and drawn as ``curves.png`` at the end.
+
+    Args:
+        output_dir: folder for the files.
+        evaluator: the engine that judges the network.
+    """
+
+    def __init__(self, output_dir: str, evaluator: Any) -> None:
+        self.folder = Path(output_dir)
+        self.evaluator = evaluator
+        self.history: list[dict[str, float]] = []
+
+    def attach(self, engine: Any) -> None:
+        """Follow a trainer."""
+        if not is_first_rank():
+            return
+        engine.add_event_handler(Events.EPOCH_STARTED, self.start_epoch)
+        engine.add_event_handler(Events.ITERATION_COMPLETED, self.count)
+        engine.add_event_handler(Events.EPOCH_COMPLETED, self.end_epoch)
+        engine.add_event_handler(Events.COMPLETED, self.summarize)
+
+    def start_epoch(self, engine: Any) -> None:
+        """Begin an epoch; before the first one, take over what was recorded before an interruption."""
+        epoch, state = engine.state.epoch, engine.state
+        if not self.history and epoch > 1 and (self.folder / "history.csv").exists():
+            with (self.folder / "history.csv").open(newline="", encoding="utf-8") as stream:
+                rows = [{k: float(v) for k, v in row.items() if v} for row in csv.DictReader(stream)]
+            self.history = [row for row in rows if row["epoch"] < epoch]
+        self.began = time.monotonic()
+        self.losses: list[torch.Tensor] = []
+        self.bar = tqdm(
+            total=state.epoch_length, desc=f"epoch {epoch}/{state.max_epochs}", leave=False, disable=None, unit="batch"
+        )
+
+    def count(self, engine: Any) -> None:
+        """Keep the loss of an iteration."""
+        self.losses.append(engine.state.output["loss"].detach())
+        if not self.bar.disable:
+            self.bar.set_postfix(loss=f"{float(self.losses[-1]):.4f}", refresh=False)
+        self.bar.update()
+
+    def end_epoch(self, engine: Any) -> None:
+        """Say how the epoch went, in one line."""
+        self.bar.close()
+        epoch, last = engine.state.epoch, engine.state.max_epochs
+        row = {"epoch": float(epoch), "loss": float(torch.stack(self.losses).mean())}
+        row["learning_rate"] = engine.optimizer.param_groups[0]["lr"]
+        judged = self.evaluator.state
+        if judged.epoch == epoch:
+            row.update({name: float(value) for name, value in judged.metrics.items()})
+        row["seconds"] = time.monotonic() - self.began
+        self.history.append(row)
+        self._write_history()
+        recent = [r["seconds"] for r in self.history[-5:]]
+        left = (last - epoch) * sum(recent) / len(recent)
+        best = "  best so far" if judged.epoch == epoch == judged.best_metric_epoch else ""
+        metrics = "".join(f"  {_shown(name, row)}" for name in _SHOWN if name in row)
+        time_left = f", {_duration(left)} left" if epoch < last else ""
+        logger.info(
+            f"epoch {epoch:>{len(str(last))}}/{last}  loss {row['loss']:.4f}{metrics}  "
+            f"{_duration(row['seconds'])}{time_left}{best}"
+        )
+
+    def summarize(self, engine: Any) -> None:
+        """Say what came out, where it is, and what to do next."""
+        if stopped := getattr(engine.state, "stopped", None):
+            logger.error(f"The training ended early. {stopped}")
+        judged = [row for row in self.history if "val_mean_dice" in row]
+        if not judged:
+            return
+        curves(self.history, self.folder / "curves.png")
+        best = max(judged, key=lambda row: row["val_mean_dice"])
+        last = judged[-1]
+        lines = [f"{'':<12}{'best':>10}{'last':>10}{'truth':>10}"]
+        for name, title in _SHOWN.items():
+            truth = best.get(f"{name}_of_truth")
+            cells = (best[name], last[name], truth)
+            lines.append(f"{title:<12}" + "".join(f"{'' if v is None else f'{v:.4f}':>10}" for v in cells))
+        evaluate, predict = (shlex.quote(str(self.folder / f"{name}.json")) for name in ("evaluate", "inference"))
+        lines += [
+            "",
+            f"Best weights (epoch {best['epoch']:.0f}): {self.folder / 'model.pt'}",
+            f"Curves: {self.folder / 'curves.png'}, from {self.folder / 'history.csv'}",
+            f"Next, judge it case by case: python -m monai.bundle run --args_file {evaluate}",
+            f"Or predict: python -m monai.bundle run --args_file {predict} --dataset_dir YOUR_IMAGES",
+        ]
+        logger.info("\n".join(["", *lines]))
+
+    def _write_history(self) -> None:
+        names = list(dict.fromkeys(name for row in self.history for name in row))
+        self.folder.mkdir(parents=True, exist_ok=True)
+        part = self.folder / ".history.csv.part"
+        with part.open("w", newline="", encoding="utf-8") as stream:
+            writer = csv.DictWriter(stream, names)
+            writer.writeheader()
+            writer.writerows(self.history)
+        part.replace(self.folder / "history.csv")
+
+
+def _shown(name: str, row: Mapping[str, float]) -> str:
+    truth = f" (truth {row[f'{name}_of_truth']:.3f})" if f"{name}_of_truth" in row else ""
+    return f"{_SHOWN[name]} {row[name]:.3f}{truth}"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {seconds:02} s"
+
+
+class EvaluationReport:
+    """Write a table of all cases, its summary, and a contact sheet of the worst, median and best.
+
+    Args:
+        output_dir: folder for ``cases.csv``, ``summary.csv`` and ``contact_sheet.png``.
+        classes: names of the classes, background first.
+    """
+
+    def __init__(self, output_dir: str, classes: Sequence[str]) -> None:
+        self.folder = Path(output_dir)
+        self.classes = tuple(classes)
+
+    def attach(self, engine: Any) -> None:
+        """Follow an evaluator."""
+        self.cases: list[tuple[str, Any]] = []
+        engine.add_event_handler(Events.ITERATION_COMPLETED, self.collect)
+        engine.add_event_handler(Events.COMPLETED, self.write)
+
+    def collect(self, engine: Any) -> None:
+        """Keep a small picture of each case."""
+        for item, output in zip(engine.state.batch, engine.state.output, strict=True):
+            name = Path(str(item["image"].meta["filename_or_obj"])).name
+            image, truth, guess = (output[key].detach().cpu().numpy() for key in ("image", "label", "pred"))
+            self.cases.append((name, panel(name, 0.0, image, truth.argmax(0), guess.argmax(0))))
+
+    def write(self, engine: Any) -> None:
+        """Write the tables and the sheet."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        table = {
+            name.removeprefix("val_"): np.asarray(torch.as_tensor(details).detach().cpu(), dtype=np.float64)
+            for name, details in engine.state.metric_details.items()
+        }
+        rows = [self._row(index, name, table) for index, (name, _) in enumerate(self.cases)]
+        _write_csv(self.folder / "cases.csv", rows)
+        numbers = {key: np.array([row[key] for row in rows], dtype=np.float64) for key in rows[0] if key != "case"}
+        summary = [_statistics(key, values) for key, values in numbers.items()]
+        _write_csv(self.folder / "summary.csv", summary)
+        panels = [
+            Panel(case.name, row["mean_dice"], case.image, case.truth, case.prediction)
+            for row, (_, case) in zip(rows, self.cases, strict=True)
+        ]
+        contact_sheet(
+            [p for p in panels if p.score == p.score] or panels, self.classes, self.folder / "contact_sheet.png"
+        )
+        width = max(len(row["metric"]) for row in summary)
+        lines = [f"{'':<{width}}{'mean':>10}{'median':>10}{'worst 5 %':>10}"]
+        for row in summary:
+            cells = (row[column] for column in ("mean", "median", "worst_5_percent"))
+            lines.append(f"{row['metric']:<{width}}" + "".join(f"{cell:>10.4f}" for cell in cells))
+        lines += [
+            "",
+            f"{len(rows)} cases: {self.folder / 'cases.csv'}",
+            f"Worst, median and best: {self.folder / 'contact_sheet.png'}",
+        ]
+        logger.info("\n".join(lines))
+
+    def _row(self, index: int, name: str, table: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        row: dict[str, Any] = {"case": name}
+        for metric, values in table.items():
+            per_class = np.atleast_1d(values[index])
+            finite = per_class[np.isfinite(per_class)]
+            row[metric] = float(finite.mean()) if finite.size else float("nan")
+            if per_class.size == len(self.classes) - 1 > 1:
+                row.update({f"{metric}_{c}": float(v) for c, v in zip(self.classes[1:], per_class, strict=True)})
+        return row
+
+
+def _statistics(metric: str, values: np.ndarray) -> dict[str, Any]:
+    finite = values[np.isfinite(values)]
+    if not finite.size:
+        finite = np.array([np.nan])
+    tail = 95 if metric.startswith(("hausdorff", "roughness")) else 5
+    return {
+        "metric": metric,
+        "mean": float(finite.mean()),
+        "standard_deviation": float(finite.std()),
+        "median": float(np.median(finite)),
+        "worst_5_percent": float(np.percentile(finite, tail)),
+        "cases": int(np.isfinite(values).sum()),
+    }
+
+
+def _write_csv(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    with file.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.DictWriter(stream, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)

@@ -1,0 +1,125 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""Pictures that explain a training and its predictions; every function writes one PNG file."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+
+__all__ = ["Panel", "contact_sheet", "curves", "panel"]
+
+_CLASSES = ListedColormap(["black", "deepskyblue", "gold", "tomato", "limegreen", "orchid"])
+_LARGEST = 256
+
+
+@dataclasses.dataclass(frozen=True)
+class Panel:
+    """One case of a contact sheet: image ``(H, W)`` or ``(H, W, 3)`` in 0..1, truth and prediction as classes."""
+
+    name: str
+    score: float
+    image: np.ndarray
+    truth: np.ndarray
+    prediction: np.ndarray
+
+
+def panel(name: str, score: float, image: np.ndarray, truth: np.ndarray, prediction: np.ndarray) -> Panel:
+    """Make a panel of a case in MONAI's axes: ``(C, W, H)``, or the slice of a volume that shows most of the truth.
+
+    Args:
+        name: name of the case.
+        score: what the cases are sorted by.
+        image: ``(C, *spatial)``.
+        truth: classes, ``spatial``.
+        prediction: classes, ``spatial``.
+    """
+    if truth.ndim == 3:
+        index = int(np.argmax((truth > 0).sum(axis=(1, 2))))
+        image, truth, prediction = image[:, index], truth[index], prediction[index]
+    step = max(1, -(-max(truth.shape) // _LARGEST))
+    pixels = np.moveaxis(image[:3] if len(image) >= 3 else image[:1], 0, -1).astype(np.float32)[::step, ::step]
+    low, high = np.percentile(pixels, (0.5, 99.5))
+    pixels = np.clip((pixels - low) / max(high - low, 1e-6), 0, 1).squeeze()
+    return Panel(
+        name,
+        score,
+        np.swapaxes(pixels, 0, 1).astype(np.float16),
+        truth[::step, ::step].T.astype(np.uint8),
+        prediction[::step, ::step].T.astype(np.uint8),
+    )
+
+
+def contact_sheet(panels: Sequence[Panel], classes: Sequence[str], file: Path, each: int = 3) -> None:
+    """Show image, truth, prediction and error of the worst, the median and the best cases.
+
+    Args:
+        panels: all cases.
+        classes: names of the classes, background first.
+        file: the PNG file.
+        each: how many of worst, median and best.
+    """
+    ordered = sorted(panels, key=lambda p: p.score)
+    each = max(1, min(each, len(ordered) // 3))
+    middle = (len(ordered) - each) // 2
+    groups = {"worst": ordered[:each], "median": ordered[middle : middle + each], "best": ordered[-each:]}
+    rows = {id(case): (group, case) for group, cases in groups.items() for case in cases}
+    chosen = sorted(rows.values(), key=lambda row: row[1].score)
+    titles = ("image", "truth", "prediction", "error (white)")
+    figure = Figure(figsize=(8.4, 2.1 * len(chosen) + 0.8), layout="constrained")
+    axes = figure.subplots(len(chosen), 4, squeeze=False)
+    for row, (group, case) in zip(axes, chosen, strict=True):
+        row[0].imshow(case.image.astype(np.float32), cmap="gray", vmin=0, vmax=1)
+        for axis, pixels in zip(row[1:3], (case.truth, case.prediction), strict=True):
+            axis.imshow(pixels, cmap=_CLASSES, vmin=0, vmax=_CLASSES.N - 1, interpolation="nearest")
+        row[3].imshow(case.truth != case.prediction, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+        row[0].set_ylabel(f"{group}\nDice {case.score:.3f}", fontsize=9)
+        row[0].set_xlabel(case.name[:24], fontsize=7)
+        for axis in row:
+            axis.set(xticks=[], yticks=[])
+    for axis, title in zip(axes[0], titles, strict=True):
+        axis.set_title(title, fontsize=10)
+    legend = ", ".join(f"{name} {_color(index)}" for index, name in enumerate(classes) if index)
+    figure.suptitle(f"{len(panels)} cases by their Dice: {legend}", fontsize=10)
+    figure.savefig(file, dpi=100)
+
+
+def _color(index: int) -> str:
+    return ("black", "blue", "yellow", "red", "green", "violet")[index % 6]
+
+
+def curves(history: Sequence[Mapping[str, float]], file: Path) -> None:
+    """Plot loss and Dice, roughness and convexity over the epochs, with the truth's own values dashed."""
+    figure = Figure(figsize=(11, 3), layout="constrained")
+    epochs = [row["epoch"] for row in history]
+    plots = {"loss": "loss", "Dice": "val_mean_dice", "roughness": "val_roughness", "convexity": "val_convexity"}
+    for axis, (title, name) in zip(figure.subplots(1, len(plots)), plots.items(), strict=True):
+        _plot(axis, epochs, history, name, "-")
+        _plot(axis, epochs, history, f"{name}_of_truth", "--")
+        axis.set(title=title, xlabel="epoch")
+        axis.grid(alpha=0.3)
+        axis.xaxis.get_major_locator().set_params(integer=True)
+    figure.savefig(file, dpi=100)
+
+
+def _plot(axis: Axes, epochs: Sequence[float], history: Sequence[Mapping[str, float]], name: str, style: str) -> None:
+    values = [row.get(name, float("nan")) for row in history]
+    if any(value == value for value in values):
+        axis.plot(epochs, values, style, marker="." if style == "-" and len(epochs) < 30 else None)
+        if style == "--":
+            axis.text(epochs[0], values[-1], "truth", fontsize=8, va="bottom")
