@@ -1,0 +1,589 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""The bundles as a user runs them: composed, trained, judged, used, interrupted, shared between processes, mistyped."""
+
+import csv
+import json
+import logging
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import itk
+import monai.bundle
+import nibabel
+import numpy as np
+import pytest
+import torch
+from ignite.engine import Events
+from monai.bundle import ConfigParser, ConfigWorkflow, create_workflow
+from PIL import Image
+from test_data import write_series
+
+from monai_iels import bundle
+from monai_iels.data import SOURCES
+
+ROOT = Path(__file__).parents[1]
+BUNDLES = ROOT / "bundles"
+NAMES = list(SOURCES)
+FEATURES = [4, 4, 8, 8, 8, 4]
+SMALL = {
+    "wbc": {"sample_count": 10, "sample_size": 48, "image_size": [32, 32]},
+    "dsb2018": {"sample_count": 10, "sample_size": 48, "image_size": [32, 32], "batch_size": 4},
+    "drive": {"sample_count": 4, "sample_size": 64, "image_size": [48, 48]},
+    "refuge": {"sample_count": 12, "sample_size": 64, "image_size": [64, 64]},
+    "hippocampus": {"sample_count": 8, "sample_size": 32, "image_size": [32, 32, 32]},
+}
+METRICS = {"val_mean_dice", "val_mean_iou", "val_roughness", "val_convexity"}
+
+
+def options(name, output, **more):
+    """Return the overrides of a run that takes seconds."""
+    common = {"bundle_root": str(BUNDLES / name), "output_dir": str(output), "features": FEATURES, "epochs": 2}
+    return {**common, "learning_rate": 0.003, **SMALL[name], **more}
+
+
+def configs(name, *files):
+    return [str(BUNDLES / name / "configs" / f"{file}.json") for file in files]
+
+
+def run(config_file, **overrides):
+    workflow = create_workflow(config_file=config_file, **overrides)
+    workflow.run()
+    workflow.finalize()
+    return workflow
+
+
+def command(*arguments, **kwargs):
+    """Run the command line in another process."""
+    words = [sys.executable, "-m", "monai.bundle", "run", *map(str, arguments)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **kwargs.pop("env", {})}
+    return subprocess.run(words, capture_output=True, text=True, env=environment, check=False, **kwargs)
+
+
+def words(overrides):
+    return [word for key, value in overrides.items() for word in (f"--{key}", str(value).replace(" ", ""))]
+
+
+def history(output):
+    with (Path(output) / "history.csv").open(newline="", encoding="utf-8") as stream:
+        return [{k: float(v) for k, v in row.items()} for row in csv.DictReader(stream)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _logging_as_before():
+    """Undo what a bundle's logging.conf does to the loggers of the process."""
+    yield
+    for name in ("", "monai_iels"):
+        logging.getLogger(name).handlers.clear()
+    logging.getLogger("monai_iels").propagate = True
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Train each bundle for two epochs on its embedded sample."""
+    folder = tmp_path_factory.mktemp("trained runs")
+    for name in NAMES:
+        run(configs(name, "train"), **options(name, folder / name))
+    return folder
+
+
+# composition
+
+
+def test_composed_files_are_up_to_date():
+    assert bundle.main(["check", str(BUNDLES)]) == 0
+
+
+def test_a_stale_file_is_named(tmp_path, capsys):
+    for name in ("shared", "wbc"):
+        shutil.copytree(BUNDLES / name, tmp_path / name)
+    file = tmp_path / "wbc" / "configs" / "train.json"
+    file.write_text(file.read_text().replace('"epochs": 20', '"epochs": 21'))
+    assert bundle.main(["check", str(tmp_path)]) == 1
+    assert capsys.readouterr().err.startswith(f"{file}: expected what `compose` writes")
+    assert bundle.main(["compose", str(tmp_path)]) == 0
+    assert bundle.main(["check", str(tmp_path)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "nearest"),
+    [("epoch: 3", "epochs"), ("evolutoin: {}", "evolution"), ("metadata: {tsak: x}", "task")],
+)
+def test_a_key_that_nothing_defines(line, nearest, tmp_path, capsys):
+    shutil.copytree(BUNDLES / "shared", tmp_path / "shared")
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "dataset.yaml").write_text(f"source: wbc\n{line}\n")
+    assert bundle.main(["compose", str(tmp_path)]) == 1
+    assert f"The nearest is '{nearest}'." in capsys.readouterr().err
+    assert not (tmp_path / "new" / "configs").exists()
+
+
+def test_no_bundles_there(tmp_path, capsys):
+    assert bundle.main(["compose", str(tmp_path)]) == 1
+    assert "expected folders with a dataset.yaml, found none" in capsys.readouterr().err
+
+
+def test_one_entry_swaps_the_physics():
+    train = [ConfigParser.load_config_file(configs(name, "train")[0]) for name in ("wbc", "refuge")]
+    physics = ("evolution", "layer", "network", "network_def", "train", "validate")
+    assert [key for key in physics if train[0][key] != train[1][key]] == ["evolution"]
+    assert train[1]["evolution"]["_target_"] == "monai_iels.ConvexCurveMotion"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_data_set_is_a_page_of_yaml(name):
+    assert len((BUNDLES / name / "dataset.yaml").read_text().splitlines()) < 60
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_metadata_has_what_the_specification_asks_for(name):
+    metadata = json.loads(Path(configs(name, "metadata")[0]).read_text())
+    mandatory = "version monai_version pytorch_version numpy_version required_packages_version task description authors"
+    assert set(f"{mandatory} copyright network_data_format".split()) <= set(metadata)
+    assert metadata["changelog"][metadata["version"]]
+    assert not [key for key, value in metadata.items() if value is None]
+    data = metadata["network_data_format"]
+    image, pred = data["inputs"]["image"], data["outputs"]["pred"]
+    keys = "type format num_channels spatial_shape dtype value_range is_patch_data channel_def"
+    assert set(f"{keys} modality".split()) <= set(image)
+    assert set(keys.split()) <= set(pred)
+    assert len(pred["channel_def"]) == pred["num_channels"] == len(SOURCES[name].classes)
+    assert image["modality"]
+    for file in ("LICENSE", "docs/README.md", "docs/data_license.txt", "configs/logging.conf"):
+        assert (BUNDLES / name / file).stat().st_size
+
+
+# train, evaluate, infer, export
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_training_reports_what_it_promises(name, trained):
+    rows = history(trained / name)
+    assert [row["epoch"] for row in rows] == [1, 2]
+    for row in rows:
+        assert set(row) >= METRICS | {"loss", "learning_rate", "seconds", "val_roughness_of_truth"}
+        assert all(np.isfinite(value) for value in row.values())
+        assert 0 <= row["val_mean_dice"] <= 1
+        assert 0 < row["val_roughness_of_truth"] < 0.5
+        assert 0 < row["val_convexity_of_truth"] <= 1
+    assert rows[1]["loss"] < rows[0]["loss"]
+    with Image.open(trained / name / "curves.png") as picture:
+        assert picture.width > 500
+    weights = torch.load(trained / name / "model.pt", weights_only=True)
+    assert not [key for key in weights if key.startswith(("network.", "layer"))]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_evaluation(name, trained, tmp_path):
+    run(configs(name, "train", "evaluate"), **options(name, trained / name, report_dir=str(tmp_path)))
+    with (tmp_path / "cases.csv").open(newline="", encoding="utf-8") as stream:
+        cases = list(csv.DictReader(stream))
+    with (tmp_path / "summary.csv").open(newline="", encoding="utf-8") as stream:
+        summary = {row["metric"]: row for row in csv.DictReader(stream)}
+    expected = {"mean_dice", "mean_iou", "hausdorff_95", "roughness", "convexity", "convexity_of_truth"}
+    assert expected <= set(summary)
+    assert len({case["case"] for case in cases}) == len(cases)
+    best = max(history(trained / name), key=lambda row: row["val_mean_dice"])
+    assert float(summary["mean_dice"]["mean"]) == pytest.approx(best["val_mean_dice"], abs=1e-5)
+    assert float(summary["roughness"]["mean"]) == pytest.approx(best["val_roughness"], abs=1e-5)
+    with Image.open(tmp_path / "contact_sheet.png") as picture:
+        assert picture.height > 200
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n != "hippocampus"])
+def test_inference_in_two_dimensions(name, trained, tmp_path):
+    inputs = tmp_path / "my images"
+    inputs.mkdir()
+    rng = np.random.default_rng(0)
+    sizes = {"tiny.png": (9, 17), "wide.jpg": (40, 150), "gray.png": (60, 50)}
+    for file, (height, width) in sizes.items():
+        pixels = rng.integers(0, 255, (height, width, 3), np.uint8)
+        Image.fromarray(pixels[..., 0] if file == "gray.png" else pixels).save(inputs / file)
+    (inputs / "notes.txt").write_text("not an image")
+    args = json.loads((trained / name / "inference.json").read_text())
+    run(args.pop("config_file"), **{**args, "dataset_dir": str(inputs), "predictions": str(tmp_path / "out")})
+    values = {v if isinstance(v, int) else v[-1] for v in SOURCES[name].values}
+    for file, (height, width) in sizes.items():
+        label = Image.open(tmp_path / "out" / f"{Path(file).stem}_label.png")
+        overlay = Image.open(tmp_path / "out" / f"{Path(file).stem}_overlay.png")
+        assert label.size == overlay.size == (width, height)
+        assert label.mode == "L"
+        assert overlay.mode == "RGB"
+        assert set(np.unique(label)) <= values
+    assert len(list((tmp_path / "out").iterdir())) == 2 * len(sizes)
+
+
+@pytest.mark.parametrize("form", [".nii.gz", ".nrrd", ".mha", "dicom", "flipped"])
+def test_inference_of_volumes_in_the_source_geometry(form, trained, tmp_path):
+    values = np.random.default_rng(0).integers(0, 1000, (20, 24, 36)).astype(np.int16)
+    volume = itk.image_from_array(values)
+    volume.SetSpacing((1.0, 1.5, 2.0))
+    volume.SetOrigin((-10.0, 20.0, 30.0))
+    source = tmp_path / ("series" if form == "dicom" else f"case{'.nii.gz' if form == 'flipped' else form}")
+    if form == "flipped":
+        volume.SetDirection(np.diag([-1.0, 1.0, -1.0]))
+    if form == "dicom":
+        write_series(volume, source)
+    else:
+        itk.imwrite(volume, str(source))
+    args = json.loads((trained / "hippocampus" / "inference.json").read_text())
+    run(args.pop("config_file"), **{**args, "dataset_dir": str(source), "predictions": str(tmp_path / "out")})
+    (file,) = (tmp_path / "out").iterdir()
+    label = nibabel.load(file)
+    assert label.shape == (36, 24, 20)
+    expected = np.diag([-1.0, -1.5, 2.0, 1.0])
+    if form == "flipped":
+        expected = np.diag([1.0, -1.5, -2.0, 1.0])
+    expected[:3, 3] = 10.0, -20.0, 30.0
+    np.testing.assert_allclose(label.affine, expected, atol=1e-4)
+    assert set(np.unique(label.dataobj)) <= {0, 1, 2}
+
+
+def test_inference_sees_what_training_saw(trained, tmp_path):
+    """The same network, on an image of the training size, gives the same labels in evaluation and inference."""
+    workflow = create_workflow(config_file=configs("wbc", "train"), **options("wbc", trained / "wbc"))
+    case = workflow.parser.get_parsed_content("validate#dataset")[0]
+    pixels = (case["image"].numpy() * 255).round().astype(np.uint8)
+    Image.fromarray(np.moveaxis(pixels, 0, -1).swapaxes(0, 1)).save(tmp_path / "case.png")
+    network = workflow.parser.get_parsed_content("network_def").eval()
+    network.load_state_dict(torch.load(trained / "wbc" / "model.pt", weights_only=True))
+    with torch.no_grad():
+        expected = network(torch.as_tensor(pixels / 255, dtype=torch.float32)[None]).argmax(1)[0].T
+    args = json.loads((trained / "wbc" / "inference.json").read_text())
+    run(args.pop("config_file"), **{**args, "dataset_dir": str(tmp_path / "case.png"), "predictions": str(tmp_path)})
+    label = np.asarray(Image.open(tmp_path / "case_label.png"))
+    np.testing.assert_array_equal(label, np.array([0, 128, 255])[expected.numpy()])
+
+
+def test_inference_needs_monai_alone(trained, tmp_path):
+    Image.fromarray(np.zeros((40, 40, 3), np.uint8)).save(tmp_path / "black.png")
+    blocker = tmp_path / "blocker"
+    blocker.mkdir()
+    (blocker / "sitecustomize.py").write_text(
+        "import sys\nclass No:\n    def find_spec(self, name, *a):\n"
+        "        if name.startswith('monai_iels'): raise ImportError(name)\nsys.meta_path.insert(0, No())\n"
+    )
+    arguments = ["--args_file", trained / "wbc" / "inference.json", "--dataset_dir", tmp_path / "black.png"]
+    done = command(*arguments, "--predictions", tmp_path / "out", cwd=tmp_path, env={"PYTHONPATH": str(blocker)})
+    assert done.returncode == 0, done.stderr
+    assert len(list((tmp_path / "out").iterdir())) == 2
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["black.png", "blocker", "out"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_properties_are_complete(name, trained):
+    train = create_workflow(config_file=configs(name, "train"), **options(name, trained / name))
+    assert train.check_properties() == []
+    assert train.max_epochs == 2
+    infer = ConfigWorkflow(
+        configs(name, "inference"),
+        workflow_type="infer",
+        **{k: v for k, v in options(name, trained / name).items() if k in ("bundle_root", "output_dir", "features")},
+        dataset_dir=str(BUNDLES / name / "docs"),
+        suffixes=[".md"],
+    )
+    infer.initialize()
+    assert infer.check_properties() == []
+
+
+@pytest.mark.parametrize("name", ["wbc", "hippocampus"])
+def test_monai_s_own_tools(name, trained, tmp_path):
+    (config,), (meta,) = configs(name, "inference"), configs(name, "metadata")
+    monai.bundle.verify_net_in_out("network_def", meta_file=meta, config_file=config, features=FEATURES, n=2, p=2)
+    exported = tmp_path / "model.ts"
+    monai.bundle.ckpt_export(
+        "network_def",
+        filepath=str(exported),
+        ckpt_file=str(trained / name / "model.pt"),
+        meta_file=meta,
+        config_file=config,
+        features=FEATURES,
+        input_shape=[1, SOURCES[name].classes and (3 if name == "wbc" else 1), *SMALL[name]["image_size"]],
+    )
+    assert torch.jit.load(str(exported)) is not None
+
+
+def test_monai_loads_the_bundle(trained, tmp_path):
+    shutil.copytree(BUNDLES / "wbc", tmp_path / "wbc")
+    (tmp_path / "wbc" / "models").mkdir()
+    shutil.copy(trained / "wbc" / "model.pt", tmp_path / "wbc" / "models" / "model.pt")
+    network = monai.bundle.load("wbc", bundle_dir=str(tmp_path), source="github", net_override={"features": FEATURES})
+    weights = torch.load(trained / "wbc" / "model.pt", weights_only=True)
+    for key, value in network.state_dict().items():
+        torch.testing.assert_close(value, weights[key])
+
+
+# what the overrides do
+
+
+def test_noise_is_in_training_labels_only(tmp_path):
+    changed = {}
+    for fraction in (0.0, 0.3):
+        overrides = options("wbc", tmp_path, noise_fraction=fraction, noise_shared=False)
+        parser = create_workflow(config_file=configs("wbc", "train"), **overrides).parser
+        changed[fraction] = {
+            section: torch.stack(
+                [case["label"].as_tensor() for case in parser.get_parsed_content(f"{section}#dataset")]
+            )
+            for section in ("train", "validate")
+        }
+    torch.testing.assert_close(changed[0.0]["validate"], changed[0.3]["validate"])
+    difference = (changed[0.0]["train"] != changed[0.3]["train"]).float().mean()
+    assert 0.1 < difference < 0.3
+
+
+def test_no_steps_is_the_baseline_and_a_warm_up_grows(tmp_path):
+    overrides = options("wbc", tmp_path, iel_steps=0)
+    network = create_workflow(config_file=configs("wbc", "train"), **overrides).parser.get_parsed_content("network")
+    x = torch.rand(1, 3, 32, 32)
+    torch.testing.assert_close(network.train()(x), network.network(x))
+
+    workflow = create_workflow(config_file=configs("wbc", "train"), **options("wbc", tmp_path, iel_warmup=3, epochs=5))
+    trainer, layer = (workflow.parser.get_parsed_content(key) for key in ("train#trainer", "layer"))
+    seen = []
+    trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: seen.append(layer.dt))
+    workflow.run()
+    assert seen == pytest.approx([0.025, 0.05, 0.075, 0.1, 0.1])
+
+
+def test_curve_motion_on_disc_and_cup(tmp_path):
+    overrides = options("refuge", tmp_path, regions=[[1, 2], [2]], epochs=1)
+    workflow = run(configs("refuge", "train"), **overrides)
+    assert workflow.parser.get_parsed_content("evolution").regions == ((1, 2), (2,))
+    assert workflow.parser.get_parsed_content("layer").steps == 20
+
+
+def test_drive_is_judged_inside_the_field_of_view(trained, tmp_path):
+    scores = {}
+    for name, more in (("inside", {}), ("everywhere", {"inside": {"_target_": "Identityd", "keys": "label"}})):
+        overrides = options("drive", trained / "drive", report_dir=str(tmp_path / name), **more)
+        run(configs("drive", "train", "evaluate"), **overrides)
+        with (tmp_path / name / "summary.csv").open(newline="", encoding="utf-8") as stream:
+            scores[name] = {row["metric"]: float(row["mean"]) for row in csv.DictReader(stream)}
+    assert scores["inside"]["roughness"] != scores["everywhere"]["roughness"]
+    parser = create_workflow(config_file=configs("drive", "train"), **options("drive", tmp_path)).parser
+    assert len(parser.get_parsed_content("train#dataset")) == 4 * 2
+
+
+def test_nan_ends_a_training_with_its_likely_cause(tmp_path):
+    overrides = options("wbc", tmp_path, iel_spacing=0.05, iel_steps=40)
+    workflow = create_workflow(config_file=configs("wbc", "train"), **overrides)
+    with pytest.warns(UserWarning, match="amplifies up to"):
+        workflow.run()
+    stopped = workflow.parser.get_parsed_content("train#trainer").state.stopped
+    assert stopped.startswith("The loss became NaN or infinite in epoch 1. The layer amplifies up to ")
+    assert "raise iel_spacing" in stopped
+    assert not (tmp_path / "last.pt").exists()
+
+
+# mistakes
+
+
+@pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        ({"epoch": 3}, "--epoch: expected a key that a config defines, found an unknown one. The nearest is 'epochs'."),
+        ({"train#trainr": 3}, "The nearest is 'train::trainer'"),
+        ({"iel_steps": -1}, "steps"),
+        ({"noise_fraction": 2}, "fraction"),
+        ({"dataset_dir": "/no/such/folder"}, "/no/such/folder: expected a folder 'Dataset 1'"),
+    ],
+)
+def test_impossible_overrides_are_refused(override, sentence, tmp_path):
+    with pytest.raises(Exception) as caught:  # noqa: PT011
+        run(configs("wbc", "train"), **{**options("wbc", tmp_path), **override})
+    error, messages = caught.value, []
+    while error is not None:
+        messages.append(str(error))
+        error = error.__cause__
+    assert any(sentence in message for message in messages), messages
+    assert not (tmp_path / "last.pt").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--epoch", "3"], "--epoch: expected a key that a config defines, found an unknown one."),
+        (["--dataset_dir", "nowhere"], "nowhere: expected a folder 'Dataset 1' that has *.bmp, found 'no such file"),
+    ],
+)
+def test_a_mistake_on_the_command_line_gets_one_sentence(arguments, sentence, tmp_path):
+    done = command(
+        "--config_file", *configs("wbc", "train"), "--output_dir", tmp_path / "out", *arguments, cwd=tmp_path
+    )
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert sentence in done.stderr.splitlines()[-1]
+    assert [p.name for p in tmp_path.iterdir()] in ([], ["out"])
+
+
+@pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        ({"checkpont": "x"}, "The nearest is --checkpoint."),
+        ({"dataset_dir": "/no/such"}, "/no/such: expected an image, a folder of images or a pattern, found no file"),
+        ({"checkpoint": "/no/weights.pt"}, "/no/weights.pt: expected the weights of a network, found no such file."),
+    ],
+)
+def test_mistakes_in_inference(override, sentence, trained):
+    args = json.loads((trained / "wbc" / "inference.json").read_text())
+    args["dataset_dir"] = str(ROOT / "docs" / "figures")
+    with pytest.raises(SystemExit) as caught:
+        run(args.pop("config_file"), **{**args, **override})
+    assert sentence in " ".join(str(caught.value.code).split())
+
+
+# interruption
+
+
+def start(tmp_path, output, *arguments):
+    overrides = options("drive", output, epochs=4, cache_dir=str(tmp_path / "cache"))
+    words_ = [sys.executable, "-m", "monai.bundle", "run", "--config_file", *configs("drive", "train")]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    log = (tmp_path / f"{Path(output).name}.log").open("a")
+    return subprocess.Popen([*words_, *words(overrides), *arguments], stdout=log, stderr=log, env=environment)
+
+
+def test_kill_and_resume_is_bit_identical(tmp_path):
+    """DRIVE has augmentation and a shuffled order; a run is killed in mid-epoch, and its last checkpoint cut short."""
+    through, killed = tmp_path / "through", tmp_path / "killed"
+    assert start(tmp_path, through).wait() == 0
+    process = start(tmp_path, killed)
+    while not (killed / "previous.pt").exists() and process.poll() is None:
+        time.sleep(0.005)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert len(history(killed)) < 4
+    last = killed / "last.pt"
+    if last.exists():
+        last.write_bytes(last.read_bytes()[:1000])
+    assert start(tmp_path, killed, "--resume", "True").wait() == 0
+    log = (tmp_path / "killed.log").read_text()
+    assert "Resuming after epoch" in log
+    for name in ("model.pt", "last.pt"):
+        one, two = (torch.load(folder / name, weights_only=True) for folder in (through, killed))
+        torch.testing.assert_close(one, two, rtol=0, atol=0)
+    rows = [[{k: v for k, v in row.items() if k != "seconds"} for row in history(f)] for f in (through, killed)]
+    assert rows[0] == rows[1]
+
+
+def test_a_new_training_moves_an_earlier_one_aside(tmp_path):
+    for epochs in (1, 2):
+        run(configs("wbc", "train"), **options("wbc", tmp_path, epochs=epochs))
+    assert len(history(tmp_path)) == 2
+    assert len(history(tmp_path / "earlier" / "1")) == 1
+    assert (tmp_path / "earlier" / "1" / "model.pt").exists()
+
+
+def test_resume_with_nothing_there_begins_anew(tmp_path):
+    run(configs("wbc", "train"), **options("wbc", tmp_path, resume=True, epochs=1))
+    assert len(history(tmp_path)) == 1
+
+
+# several processes
+
+RANKS = """
+import json, sys
+import torch
+import monai.bundle
+files, overrides, output = json.loads(sys.argv[1])
+torch.set_num_threads(1)
+workflow = monai.bundle.create_workflow(config_file=files, **overrides)
+parser = workflow.parser
+trainer, evaluator = (parser.get_parsed_content(k) for k in ("train#trainer", "validate#evaluator"))
+network = parser.get_parsed_content("network_def")
+seen = {"cases": []}
+def first(engine):
+    if engine.state.iteration == 1:
+        seen["loss"] = float(engine.state.output["loss"])
+        seen["gradients"] = [p.grad.clone() for p in network.parameters()]
+from ignite.engine import Events
+trainer.add_event_handler(Events.ITERATION_COMPLETED, first)
+evaluator.add_event_handler(Events.ITERATION_COMPLETED, lambda e: seen["cases"].extend(
+    item["image"].meta["filename_or_obj"] for item in e.state.batch))
+workflow.run()
+rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
+seen["dice"] = evaluator.state.metrics["val_mean_dice"]
+torch.save(seen, f"{output}-{rank}.pt")
+workflow.finalize()
+"""
+
+
+def test_two_processes_do_what_one_does(tmp_path):
+    (tmp_path / "ranks.py").write_text(RANKS)
+    seen = {}
+    for count in (1, 2):
+        files = configs("wbc", "train", *(["multi_gpu_train"] if count == 2 else []))
+        overrides = options("wbc", tmp_path / f"out{count}", epochs=1, batch_size=30, sample_count=33)
+        overrides.update(cache_dir=str(tmp_path / "cache"))
+        job = json.dumps([files, overrides, str(tmp_path / f"seen{count}")])
+        launcher = ["-m", "torch.distributed.run", f"--nproc_per_node={count}", "--master_port=29611"]
+        subprocess.run([sys.executable, *(launcher if count == 2 else []), tmp_path / "ranks.py", job], check=True)
+        seen[count] = [torch.load(tmp_path / f"seen{count}-{rank}.pt") for rank in range(count)]
+    (one,), two = seen[1], seen[2]
+    assert sum(s["loss"] for s in two) / 2 == pytest.approx(one["loss"], abs=1e-5)
+    for a, b, c in zip(one["gradients"], two[0]["gradients"], two[1]["gradients"], strict=True):
+        torch.testing.assert_close(b, c)
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+    assert two[0]["dice"] == two[1]["dice"] == pytest.approx(one["dice"], abs=0.01)
+    assert sorted(two[0]["cases"] + two[1]["cases"]) == sorted(one["cases"])
+    assert len(history(tmp_path / "out2")) == 1
+
+
+# from anywhere
+
+
+def test_from_another_folder_with_spaces_and_a_relative_root(tmp_path):
+    place = tmp_path / "a folder with spaces"
+    place.mkdir()
+    shutil.copytree(BUNDLES / "wbc", place / "my bundle")
+    arguments = ["--config_file", "my bundle/configs/train.json", "--bundle_root", "my bundle"]
+    small = {k: v for k, v in options("wbc", "").items() if k not in ("bundle_root", "output_dir")}
+    done = command(*arguments, *words({**small, "epochs": 1}), cwd=place)
+    assert done.returncode == 0, done.stderr
+    assert [p.name for p in place.iterdir()] == ["my bundle"]
+    assert (place / "my bundle" / "eval" / "model.pt").exists()
+    assert "EMBEDDED SAMPLE" in done.stdout
+    step = re.search(r"judge it case by case: python -m monai.bundle run (--args_file '[^']+')", done.stdout)[1]
+    done = command("--args_file", step.split("'")[1], cwd=place)
+    assert done.returncode == 0, done.stderr
+    assert (place / "my bundle" / "eval" / "evaluation" / "cases.csv").exists()
+
+
+# real data
+
+
+@pytest.mark.parametrize(("name", "size"), [("wbc", [48, 48]), ("hippocampus", [32, 48, 32]), ("dsb2018", [48, 48])])
+def test_real_data(name, size, tmp_path):
+    folder = Path(os.environ.get("MONAI_IELS_DATA", "")) / name
+    if "MONAI_IELS_DATA" not in os.environ or not folder.is_dir():
+        pytest.skip(f"set MONAI_IELS_DATA to a folder that has {name}")
+    root = folder
+    if name == "dsb2018":  # a part of it, since merging all takes half a minute
+        import zipfile
+
+        with zipfile.ZipFile(folder / "stage1_train.zip") as archive:
+            names = archive.namelist()
+            some = {n.split("/")[0] for n in names[:4000]}
+            some = set(sorted(some)[:20])
+            archive.extractall(tmp_path / "data", [n for n in names if n.split("/")[0] in some])
+        root = tmp_path / "data"
+    overrides = options(name, tmp_path / "out", dataset_dir=str(root), image_size=size, epochs=1, batch_size=8)
+    run(configs(name, "train"), **overrides)
+    (row,) = history(tmp_path / "out")
+    assert all(np.isfinite(value) for value in row.values())
