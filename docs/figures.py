@@ -11,7 +11,7 @@
 
 """Draw the README's picture: what a layer shows the loss while a network trains.
 
-Run ``pip install -e ".[docs]" && python docs/figures.py``.
+Run ``python docs/figures.py``.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@
 
 """Draw the contact sheets of the embedded samples: whole images above, labelled close-ups below.
 
-Run ``pip install -e ".[docs]" && python docs/samples.py``. With ``--data DIR``, a folder that has some of the real sets
+Run ``python docs/samples.py``. With ``--data DIR``, a folder that has some of the real sets
 in folders of the same names, each sheet gets the real images beside the drawn ones; choose another ``--output`` for
 those, since some of the data sets may not be passed on.
 """

@@ -40,6 +40,7 @@ _RIM = (1.03, 0.57, 0.28)
 _CUP = (1.14, 0.84, 0.60)
 _ATROPHY = (0.98, 0.58, 0.32)
 _VEIN = (0.46, 0.90, 0.84)  # absorption in nepers: blood takes mostly green light
+_BLEEDING = (0.55, 1.15, 1.0)
 _ARTERY = (0.30, 0.74, 0.68)
 
 
@@ -55,7 +56,7 @@ def draw_refuge(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draw a photograph of a fundus like those of REFUGE.
 
-    Disc and cup are convex, yet thick vessels hide parts of both outlines, and atrophy imitates the disc next to it.
+    Disc and cup are convex, yet thick vessels and bleedings hide parts of both outlines, and atrophy imitates the disc.
 
     Args:
         rng: draws everything.
@@ -122,6 +123,7 @@ def _photograph(rng: np.random.Generator, eye: Eye, head: _Head, vessels: list[V
     if rng.random() < (0.85 if glaucoma else 0.6):
         image = _add_atrophy(rng, eye, head, image)
     image = _add_head(rng, eye, head, image)
+    image = _add_bleedings(rng, eye, image)
     image = add_vessels(rng, eye, image, vessels, (_VEIN, _ARTERY), reflex=0.55)
     image = image * illumination(rng, eye)[..., None]
     return _expose(rng, eye, image)
@@ -155,6 +157,19 @@ def _add_head(rng: np.random.Generator, eye: Eye, head: _Head, image: np.ndarray
     fibers = 1.0 + 0.04 * texture(rng, eye, 0.025)[..., None]
     image = image + (rim * fibers - image) * disc[..., None]
     return image + (pale - image) * cup[..., None] * rng.uniform(0.75, 1.0)
+
+
+def _add_bleedings(rng: np.random.Generator, eye: Eye, image: np.ndarray) -> np.ndarray:
+    """Add dark bleedings at the rim of the disc, which hide its outline, and a few elsewhere, which tell nothing."""
+    spots = [(rng.uniform(0, 2 * np.pi), _DISC_RADIUS * rng.normal(0.95, 0.1)) for _ in range(rng.integers(1, 4))]
+    centers = [(eye.disc[0] + r * math.sin(a), eye.disc[1] + r * math.cos(a)) for a, r in spots]
+    centers += [tuple(rng.uniform(-0.6, 0.6, 2)) for _ in range(rng.integers(1, 4))]
+    for row, column in centers:
+        center = np.array(eye.center) + np.array([row, column]) * eye.radius
+        radius = _DISC_RADIUS * eye.radius * rng.uniform(0.2, 0.42)
+        shape = blob(rng, eye.shape, center, (radius, radius * rng.uniform(0.6, 1.0)), rng.uniform(0, np.pi), 0.25)
+        image = absorb(image, rng.uniform(0.7, 1.0) * soft_step(shape, max(1.0, 0.3 * radius)), _BLEEDING)
+    return image
 
 
 def _fade(rng: np.random.Generator, y: np.ndarray, x: np.ndarray, most: float) -> np.ndarray:

@@ -1,0 +1,112 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""Measure what a bundle adds to a training step: ratios in one run, since machines differ and are shared.
+
+Run ``python benchmarks/training.py``; ``--features 16,32,64,128,256,16`` for a quick look with a small network.
+"""
+
+import argparse
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+from ignite.engine import Events
+from monai.bundle import create_workflow
+
+BUNDLES = Path(__file__).parents[1] / "bundles"
+
+
+def main() -> None:
+    """Print a table of ratios."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--features", default="64,128,256,512,1024,64")
+    parser.add_argument("--images", type=int, default=24)
+    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--threads", type=int, default=1)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    features = [int(word) for word in options.features.split(",")]
+    print(f"features {features}, {options.threads} thread(s), median of {options.epochs} epochs\n")
+    print("| | ratio | goal |\n|---|---|---|")
+    with tempfile.TemporaryDirectory() as folder:
+        ratio = bundle_over_loop(features, options.images, options.epochs, folder)
+        print(f"| bundle's epoch over a bare loop's, WBC 112x112 | {ratio:.3f} | 1.15 |", flush=True)
+        for name, goal, size in (("wbc", 1.01, [112, 112]), ("refuge", 1.03, [256, 256])):
+            ratio = layer_over_none(name, features, size, options.epochs, folder)
+            print(
+                f"| step with the layer over one without, {name} {size[0]}x{size[1]} | {ratio:.4f} | {goal} |",
+                flush=True,
+            )
+
+
+def workflow(name: str, folder: str, **overrides: object) -> object:
+    """Return a bundle's workflow on its embedded sample, without validation."""
+    common = {"bundle_root": str(BUNDLES / name), "output_dir": f"{folder}/{name}", "val_interval": 10**6}
+    return create_workflow(
+        config_file=str(BUNDLES / name / "configs" / "train.json"), logging_file=False, **{**common, **overrides}
+    )
+
+
+def bundle_over_loop(features: list[int], images: int, epochs: int, folder: str) -> float:
+    """Return the time of a bundle's epoch over that of a plain loop with the same tensors, network and loss."""
+    run = workflow("wbc", folder, features=features, sample_count=images, epochs=2 * epochs + 1)
+    parser = run.parser
+    trainer, network, loss, optimizer = (
+        parser.get_parsed_content(key) for key in ("train#trainer", "network", "loss", "optimizer")
+    )
+    cases = parser.get_parsed_content("train#dataset")
+    image = torch.stack([case["image"].as_tensor() for case in cases])
+    label = torch.stack([case["label"].as_tensor() for case in cases])
+    batch = parser.get_parsed_content("batch_size")
+    times: dict[str, list[float]] = {"bundle": [], "loop": []}
+
+    def loop(engine: object) -> None:
+        """Train for one more epoch by hand after each epoch of the bundle's, so that both see the same machine."""
+        times["bundle"].append(time.perf_counter() - began[0])
+        start = time.perf_counter()
+        network.train()
+        for indices in torch.randperm(len(image)).split(batch):
+            optimizer.zero_grad()
+            loss(network(image[indices]), label[indices]).backward()
+            optimizer.step()
+        times["loop"].append(time.perf_counter() - start)
+
+    began = [0.0]
+    trainer.add_event_handler(Events.EPOCH_STARTED, lambda: began.__setitem__(0, time.perf_counter()))
+    trainer.add_event_handler(Events.EPOCH_COMPLETED, loop)
+    trainer.run()
+    return statistics.median(times["bundle"][1:]) / statistics.median(times["loop"][1:])
+
+
+def layer_over_none(name: str, features: list[int], size: list[int], repeats: int, folder: str) -> float:
+    """Return the time of a training step with the layer over that of one without, taken in turn."""
+    parser = workflow(name, folder, features=features, sample_count=6, image_size=size).parser
+    network, loss, optimizer = (parser.get_parsed_content(key) for key in ("network", "loss", "optimizer"))
+    case = parser.get_parsed_content("train#dataset")[0]
+    image, label = (case[key].as_tensor()[None] for key in ("image", "label"))
+    layer = network.layer
+    times: dict[bool, list[float]] = {True: [], False: []}
+    network.train()
+    for turn in range(2 * (5 * repeats + 1)):
+        network.layer = layer if turn % 2 else None
+        start = time.perf_counter()
+        optimizer.zero_grad()
+        loss(network(image), label).backward()
+        optimizer.step()
+        times[bool(turn % 2)].append(time.perf_counter() - start)
+    return statistics.median(times[True][1:]) / statistics.median(times[False][1:])
+
+
+if __name__ == "__main__":
+    main()
