@@ -92,11 +92,23 @@ def contact_sheet(panels: Sequence[Panel], classes: Sequence[str], file: Path, e
         row[0].set_xlabel(case.name[:24], fontsize=7)
         for axis in row:
             axis.set(xticks=[], yticks=[])
+        for axis in row[1:]:
+            _zoom(axis, (case.truth > 0) | (case.prediction > 0))
     for axis, title in zip(axes[0], titles, strict=True):
         axis.set_title(title, fontsize=10)
     legend = ", ".join(f"{name} {_color(index)}" for index, name in enumerate(classes) if index)
     figure.suptitle(f"{len(panels)} cases by their Dice: {legend}", fontsize=10)
     figure.savefig(file, dpi=100)
+
+
+def _zoom(axis: Axes, inside: np.ndarray) -> None:
+    """Show only the surroundings of a structure that is small in its image."""
+    rows, columns = (np.flatnonzero(inside.any(axis=other)) for other in (1, 0))
+    if not rows.size or max(np.ptp(rows) / inside.shape[0], np.ptp(columns) / inside.shape[1]) > 0.5:
+        return
+    half = 0.75 * max(np.ptp(rows), np.ptp(columns)) + 2
+    row, column = (rows[0] + rows[-1]) / 2, (columns[0] + columns[-1]) / 2
+    axis.set(xlim=(column - half, column + half), ylim=(row + half, row - half), facecolor="black")
 
 
 def _color(index: int) -> str:

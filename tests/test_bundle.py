@@ -27,6 +27,7 @@ import itk
 import monai.bundle
 import nibabel
 import numpy as np
+import onnx
 import pytest
 import torch
 from ignite.engine import Events
@@ -301,21 +302,27 @@ def test_properties_are_complete(name, trained):
     assert infer.check_properties() == []
 
 
-@pytest.mark.parametrize("name", ["wbc", "hippocampus"])
-def test_monai_s_own_tools(name, trained, tmp_path):
+@pytest.mark.parametrize(("name", "channels"), [("wbc", 3), ("hippocampus", 1)])
+def test_monai_s_own_tools(name, channels, trained, tmp_path):
     (config,), (meta,) = configs(name, "inference"), configs(name, "metadata")
     monai.bundle.verify_net_in_out("network_def", meta_file=meta, config_file=config, features=FEATURES, n=2, p=2)
-    exported = tmp_path / "model.ts"
-    monai.bundle.ckpt_export(
-        "network_def",
-        filepath=str(exported),
-        ckpt_file=str(trained / name / "model.pt"),
-        meta_file=meta,
-        config_file=config,
-        features=FEATURES,
-        input_shape=[1, SOURCES[name].classes and (3 if name == "wbc" else 1), *SMALL[name]["image_size"]],
+    x = torch.rand(1, channels, *SMALL[name]["image_size"])
+    common = {
+        "ckpt_file": str(trained / name / "model.pt"),
+        "meta_file": meta,
+        "config_file": config,
+        "features": FEATURES,
+        "input_shape": list(x.shape),
+    }
+    monai.bundle.ckpt_export("network_def", filepath=str(tmp_path / "model.ts"), **common)
+    network = ConfigParser({**ConfigParser.load_config_file(config), "features": FEATURES}).get_parsed_content(
+        "network_def"
     )
-    assert torch.jit.load(str(exported)) is not None
+    network.load_state_dict(torch.load(trained / name / "model.pt", weights_only=True))
+    expected = network.eval()(x)
+    torch.testing.assert_close(torch.jit.load(str(tmp_path / "model.ts"))(x), expected, rtol=1e-4, atol=1e-5)
+    monai.bundle.onnx_export("network_def", filepath=str(tmp_path / "model.onnx"), **common)
+    onnx.checker.check_model(onnx.load(tmp_path / "model.onnx"))
 
 
 def test_monai_loads_the_bundle(trained, tmp_path):
