@@ -360,12 +360,12 @@ def test_no_steps_is_the_baseline_and_a_warm_up_grows(tmp_path):
     x = torch.rand(1, 3, 32, 32)
     torch.testing.assert_close(network.train()(x), network.network(x))
 
-    workflow = create_workflow(config_file=configs("wbc", "train"), **options("wbc", tmp_path, iel_warmup=3, epochs=5))
+    workflow = create_workflow(config_file=configs("wbc", "train"), **options("wbc", tmp_path, iel_warmup=4, epochs=6))
     trainer, layer = (workflow.parser.get_parsed_content(key) for key in ("train#trainer", "layer"))
     seen = []
     trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: seen.append(layer.dt))
     workflow.run()
-    assert seen == pytest.approx([0.025, 0.05, 0.075, 0.1, 0.1])
+    assert seen == pytest.approx([0.0, 0.0, 0.1 / 3, 0.2 / 3, 0.1, 0.1])
 
 
 def test_curve_motion_on_disc_and_cup(tmp_path):

@@ -161,12 +161,12 @@ def _add_head(rng: np.random.Generator, eye: Eye, head: _Head, image: np.ndarray
 
 def _add_bleedings(rng: np.random.Generator, eye: Eye, image: np.ndarray) -> np.ndarray:
     """Add dark bleedings at the rim of the disc, which hide its outline, and a few elsewhere, which tell nothing."""
-    spots = [(rng.uniform(0, 2 * np.pi), _DISC_RADIUS * rng.normal(0.95, 0.1)) for _ in range(rng.integers(1, 4))]
+    spots = [(rng.uniform(0, 2 * np.pi), _DISC_RADIUS * rng.normal(0.95, 0.1)) for _ in range(rng.integers(2, 5))]
     centers = [(eye.disc[0] + r * math.sin(a), eye.disc[1] + r * math.cos(a)) for a, r in spots]
     centers += [tuple(rng.uniform(-0.6, 0.6, 2)) for _ in range(rng.integers(1, 4))]
     for row, column in centers:
         center = np.array(eye.center) + np.array([row, column]) * eye.radius
-        radius = _DISC_RADIUS * eye.radius * rng.uniform(0.2, 0.42)
+        radius = _DISC_RADIUS * eye.radius * rng.uniform(0.22, 0.5)
         shape = blob(rng, eye.shape, center, (radius, radius * rng.uniform(0.6, 1.0)), rng.uniform(0, np.pi), 0.25)
         image = absorb(image, rng.uniform(0.7, 1.0) * soft_step(shape, max(1.0, 0.3 * radius)), _BLEEDING)
     return image
