@@ -16,11 +16,15 @@
 """
 
 import argparse
+import contextlib
 import difflib
+import hashlib
+import importlib.metadata
 import inspect
 import json
 import logging
 import os
+import subprocess
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,24 +34,46 @@ from typing import Any
 
 import torch
 from monai.bundle import ConfigParser, ConfigWorkflow, ReferenceResolver
-from monai.bundle.utils import ID_SEP_KEY
+from monai.bundle.utils import DEFAULT_MLFLOW_SETTINGS, ID_SEP_KEY
+from torch import nn
 
+import monai_iels
 from monai_iels.data import SOURCES
 from monai_iels.data.datalists import SYNTHETIC
+from monai_iels.data.files import Datalists
+from monai_iels.data.source import fingerprint
 from monai_iels.handlers.training import is_first_rank
+from monai_iels.layers import InverseEvolutionLayer
 
 __all__ = [
     "compose",
+    "describe",
     "existing",
     "local_rank",
     "main",
+    "prepare_output",
+    "settings",
     "share_of_batch",
     "start_run",
-    "write_next_steps",
+    "tags",
 ]
 
 logger = logging.getLogger(__name__)
 
+_OUTPUTS = {
+    "config.json",
+    "curves.png",
+    "evaluate.json",
+    "evaluation",
+    "history.csv",
+    "inference.json",
+    "last.pt",
+    "model.pt",
+    "pictures",
+    "previous.pt",
+    "tracking",
+    "training.log",
+}
 _CONFIGS = ("train", "evaluate", "inference", "multi_gpu_train")
 
 
@@ -126,14 +152,26 @@ def start_run(known: Sequence[str], dataset_dir: str, output_dir: str) -> None:
     """
     if Path(sys.argv[0]).parts[-3:] == ("monai", "bundle", "__main__.py"):
         sys.excepthook = _in_one_sentence
-    for key in _ids(_workflow().parser.get()):
-        if key not in known:
+    parser = _workflow().parser
+    _track_once(parser)
+    for key in _ids(parser.get()):
+        if key not in known and key not in DEFAULT_MLFLOW_SETTINGS["configs"]:
             raise ValueError(_unknown(f"--{key}", key, known))
     Path(output_dir).mkdir(parents=True, exist_ok=True)
     if str(dataset_dir) == SYNTHETIC and is_first_rank():
         logger.warning(
             "=== EMBEDDED SAMPLE: these images are drawn. Set --dataset_dir to the folder of the real data set. ==="
         )
+
+
+def _track_once(parser: ConfigParser) -> None:
+    """Take out the handlers that MONAI's ``--tracking mlflow`` has added, since the bundle tracks by itself."""
+    sections = {key: parser.get(key, []) for key in ("train::handlers", "validate::handlers")}
+    for key, handlers in sections.items():
+        kept = [handler for handler in handlers if handler.get("_target_") != "MLFlowHandler"]
+        if len(kept) < len(handlers):
+            parser[key] = kept
+            parser.parse(reset=True)
 
 
 def _workflow() -> ConfigWorkflow:
@@ -145,24 +183,84 @@ def _workflow() -> ConfigWorkflow:
     )
 
 
-def write_next_steps(output_dir: str) -> None:
-    """Write the arguments of an evaluation and of a prediction with what is being trained, for ``--args_file``."""
+def prepare_output(output_dir: str, resume: bool) -> None:
+    """Clear the way for a training: move an earlier one aside unless it is resumed, and begin the log.
+
+    Also writes the arguments of an evaluation and of a prediction with what is being trained, for ``--args_file``.
+    """
     if not is_first_rank():
         return
+    folder = Path(output_dir)
+    if not resume:
+        _move_aside(folder)
+    log = logging.FileHandler(folder / "training.log", encoding="utf-8")
+    log.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    logging.getLogger("monai_iels").addHandler(log)
     workflow = _workflow()
     configs = Path(os.path.abspath(workflow.config_root_path))
-    plain = {key: value for key, value in workflow.parser.get().items() if _is_plain(value)}
-    for key in ("bundle_root", "output_dir", "dataset_dir", "cache_dir"):
-        value = str(workflow.parser.get_parsed_content(key))
-        plain[key] = value if value == SYNTHETIC else os.path.abspath(value)
-    evaluation = {"config_file": [str(configs / f"{name}.json") for name in ("train", "evaluate")], **plain}
+    evaluation = {"config_file": [str(configs / f"{name}.json") for name in ("train", "evaluate")], **settings()}
     prediction: dict[str, Any] = {"config_file": str(configs / "inference.json")}
     known = ConfigParser.load_config_file(configs / "inference.json")["known_keys"]
-    prediction.update({key: value for key, value in plain.items() if key in known and key != "dataset_dir"})
-    for name, arguments in (("evaluate", evaluation), ("inference", prediction)):
-        arguments.pop("known_keys", None)
-        text = json.dumps(arguments, indent=1)
-        (Path(output_dir) / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+    prediction.update({key: value for key, value in settings().items() if key in known and key != "dataset_dir"})
+    for name, content in (("evaluate", evaluation), ("inference", prediction), ("config", workflow.parser.get())):
+        text = json.dumps(content, indent=1, default=str)
+        (folder / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+
+
+def _move_aside(folder: Path) -> None:
+    there = [path for path in sorted(folder.iterdir()) if path.name in _OUTPUTS]
+    if not there:
+        return
+    number = 1
+    while (folder / "earlier" / str(number)).exists():
+        number += 1
+    earlier = folder / "earlier" / str(number)
+    earlier.mkdir(parents=True)
+    for path in there:
+        os.replace(path, earlier / path.name)
+    logger.info(f"What an earlier training left in {folder} is now in {earlier}.")
+
+
+def settings() -> dict[str, Any]:
+    """Return the settings of the present run that are plain values: what a user may set, with the paths in full."""
+    parser = _workflow().parser
+    plain = {key: value for key, value in parser.get().items() if _is_plain(value) and key != "known_keys"}
+    for key in ("bundle_root", "output_dir", "dataset_dir", "cache_dir"):
+        value = str(parser.get_parsed_content(key))
+        plain[key] = value if value == SYNTHETIC else os.path.abspath(value)
+    return plain
+
+
+def describe(
+    layer: InverseEvolutionLayer, network: nn.Module, datalists: Datalists, dataset_dir: str
+) -> dict[str, Any]:
+    """Return what a tracked run has to tell beside its settings: the physics, the network and the data."""
+    gains = {f"gain_{dims}d": gain for dims, gain in layer.gains().items()}
+    prints = {name: fingerprint({name: cases}) for name, cases in datalists.items() if name != "test"}
+    return {
+        **settings(),
+        "evolution": repr(layer.evolution),
+        **gains,
+        "network": type(network).__name__,
+        "network_parameters": sum(parameter.numel() for parameter in network.parameters()),
+        "dataset_fingerprint": hashlib.sha256(json.dumps(prints, sort_keys=True).encode()).hexdigest(),
+        "dataset_synthetic": str(dataset_dir) == SYNTHETIC,
+        **{f"cases_{name}": len(cases) for name, cases in datalists.items()},
+    }
+
+
+def tags() -> dict[str, str]:
+    """Return the bundle's name and version, the versions of the packages, and the git revision where there is one."""
+    metadata = _workflow().parser.get(ConfigParser.meta_key, {})
+    packages = {name: importlib.metadata.version(name) for name in ("monai", "torch", "mlflow", "pytorch-ignite")}
+    found = {"bundle": metadata.get("name", ""), "bundle_version": metadata.get("version", "")}
+    found.update({f"version.{name}": version for name, version in packages.items()})
+    found["version.monai_iels"] = monai_iels.__version__
+    git = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(git, capture_output=True, text=True, check=True, timeout=5)
+        found["git_revision"] = done.stdout.strip()
+    return found
 
 
 def _is_plain(value: Any) -> bool:

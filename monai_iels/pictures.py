@@ -22,7 +22,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
-__all__ = ["Panel", "contact_sheet", "curves", "panel"]
+__all__ = ["Panel", "contact_sheet", "curves", "layer_sheet", "most_of", "panel", "upright", "upright_image"]
 
 _CLASSES = ListedColormap(["black", "deepskyblue", "gold", "tomato", "limegreen", "orchid"])
 _LARGEST = 256
@@ -49,20 +49,28 @@ def panel(name: str, score: float, image: np.ndarray, truth: np.ndarray, predict
         truth: classes, ``spatial``.
         prediction: classes, ``spatial``.
     """
-    if truth.ndim == 3:
-        index = int(np.argmax((truth > 0).sum(axis=(1, 2))))
-        image, truth, prediction = image[:, index], truth[index], prediction[index]
+    index = most_of(truth)
     step = max(1, -(-max(truth.shape) // _LARGEST))
-    pixels = np.moveaxis(image[:3] if len(image) >= 3 else image[:1], 0, -1).astype(np.float32)[::step, ::step]
+    labels = [upright(classes, index)[::step, ::step].astype(np.uint8) for classes in (truth, prediction)]
+    return Panel(name, score, upright_image(image, index)[::step, ::step].astype(np.float16), *labels)
+
+
+def most_of(truth: np.ndarray) -> int:
+    """Return the slice of a volume that shows most of the truth; of an image there is only one."""
+    return int(np.argmax((truth > 0).sum(axis=(1, 2)))) if truth.ndim == 3 else 0
+
+
+def upright(classes: np.ndarray, index: int) -> np.ndarray:
+    """Turn classes in MONAI's axes, or one slice of a volume, into rows and columns."""
+    return (classes[index] if classes.ndim == 3 else classes).T
+
+
+def upright_image(image: np.ndarray, index: int) -> np.ndarray:
+    """Turn an image ``(C, *spatial)`` in MONAI's axes into rows and columns of gray or RGB from 0 to 1."""
+    channels = image[:3] if len(image) >= 3 else image[:1]
+    pixels = np.stack([upright(channel, index) for channel in channels], axis=-1).astype(np.float32)
     low, high = np.percentile(pixels, (0.5, 99.5))
-    pixels = np.clip((pixels - low) / max(high - low, 1e-6), 0, 1).squeeze()
-    return Panel(
-        name,
-        score,
-        np.swapaxes(pixels, 0, 1).astype(np.float16),
-        truth[::step, ::step].T.astype(np.uint8),
-        prediction[::step, ::step].T.astype(np.uint8),
-    )
+    return np.clip((pixels - low) / max(high - low, 1e-6), 0, 1).squeeze(-1 if len(channels) == 1 else ())
 
 
 def contact_sheet(panels: Sequence[Panel], classes: Sequence[str], file: Path, each: int = 3) -> None:
@@ -98,6 +106,30 @@ def contact_sheet(panels: Sequence[Panel], classes: Sequence[str], file: Path, e
         axis.set_title(title, fontsize=10)
     legend = ", ".join(f"{name} {_color(index)}" for index, name in enumerate(classes) if index)
     figure.suptitle(f"{len(panels)} cases by their Dice: {legend}", fontsize=10)
+    figure.savefig(file, dpi=100)
+
+
+def layer_sheet(rows: Sequence[Mapping[str, np.ndarray]], title: str, file: Path) -> None:
+    """Show what goes into a layer and what comes out: a row a case, a column a step, as the paper's figures do.
+
+    Args:
+        rows: to each case, the titles and pixels of its columns: an image first, then classes.
+        title: what the sheet shows.
+        file: the PNG file.
+    """
+    columns = list(rows[0])
+    figure = Figure(figsize=(2.0 * len(columns), 2.1 * len(rows) + 0.7), layout="constrained")
+    axes = figure.subplots(len(rows), len(columns), squeeze=False)
+    for line, row in zip(axes, rows, strict=True):
+        for axis, (name, pixels) in zip(line, row.items(), strict=True):
+            if name == columns[0]:
+                axis.imshow(pixels, cmap="gray", vmin=0, vmax=1)
+            else:
+                axis.imshow(pixels, cmap=_CLASSES, vmin=0, vmax=_CLASSES.N - 1, interpolation="nearest")
+            axis.set(xticks=[], yticks=[])
+    for axis, name in zip(axes[0], columns, strict=True):
+        axis.set_title(name, fontsize=9)
+    figure.suptitle(title, fontsize=10)
     figure.savefig(file, dpi=100)
 
 

@@ -12,15 +12,18 @@
 """What MONAI's and Ignite's handlers lack."""
 
 from monai_iels.handlers.metrics import MeanConvexity, MeanRoughness
-from monai_iels.handlers.reports import EvaluationReport, TrainingReport
+from monai_iels.handlers.reports import EvaluationReport, LayerPictures, TrainingReport
+from monai_iels.handlers.tracking import Tracking
 from monai_iels.handlers.training import SeedEachEpoch, StopOnNan, TrainingCheckpoint
 
 __all__ = [
     "EvaluationReport",
+    "LayerPictures",
     "MeanConvexity",
     "MeanRoughness",
     "SeedEachEpoch",
     "StopOnNan",
+    "Tracking",
     "TrainingCheckpoint",
     "TrainingReport",
 ]

@@ -26,10 +26,12 @@ import torch
 from ignite.engine import Events
 from tqdm import tqdm
 
+from monai_iels.handlers.tracking import track_files
 from monai_iels.handlers.training import is_first_rank
-from monai_iels.pictures import Panel, contact_sheet, curves, panel
+from monai_iels.networks import IELNet
+from monai_iels.pictures import Panel, contact_sheet, curves, layer_sheet, most_of, panel, upright, upright_image
 
-__all__ = ["EvaluationReport", "TrainingReport"]
+__all__ = ["EvaluationReport", "LayerPictures", "TrainingReport"]
 
 logger = logging.getLogger(__name__)
 
@@ -151,16 +153,86 @@ def _duration(seconds: float) -> str:
     return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {seconds:02} s"
 
 
+class LayerPictures:
+    """Draw what goes into the layer and what comes out, at the start, at the end, and with the best weights.
+
+    A row is a training case: the image, the truth, the label that it is trained with, what the network predicts before
+    and after the layer in training, and what it predicts in evaluation.
+
+    Args:
+        output_dir: folder of ``model.pt``; the pictures are in its folder ``pictures``.
+        network: the network in training.
+        dataset: the training cases, whose labels before noise are under ``truth`` where there is any.
+        count: number of cases.
+    """
+
+    def __init__(self, output_dir: str, network: torch.nn.Module, dataset: Any, count: int = 3) -> None:
+        self.folder = Path(output_dir)
+        self.network = next(module for module in network.modules() if isinstance(module, IELNet))
+        self.dataset = dataset
+        self.count = count
+
+    def attach(self, engine: Any) -> None:
+        """Follow a trainer."""
+        if is_first_rank():
+            engine.add_event_handler(Events.STARTED, self.at_start)
+            engine.add_event_handler(Events.COMPLETED, self.at_end)
+
+    def at_start(self, engine: Any) -> None:
+        """Draw the untrained network."""
+        if engine.state.epoch == 0:
+            self.draw("start", "Before training", engine.state.device)
+
+    def at_end(self, engine: Any) -> None:
+        """Draw the last weights, then the best ones."""
+        self.draw("last", f"After epoch {engine.state.epoch}", engine.state.device)
+        if not (self.folder / "model.pt").exists():
+            return
+        inner = self.network.network
+        last = {key: value.clone() for key, value in inner.state_dict().items()}
+        inner.load_state_dict(torch.load(self.folder / "model.pt", map_location="cpu", weights_only=True))
+        self.draw("best", "Best weights", engine.state.device)
+        inner.load_state_dict(last)
+
+    def draw(self, name: str, title: str, device: torch.device) -> None:
+        """Write one sheet."""
+        rows = [self._row(self.dataset[index], device) for index in range(min(self.count, len(self.dataset)))]
+        (self.folder / "pictures").mkdir(parents=True, exist_ok=True)
+        layer = self.network.layer
+        layer_sheet(rows, f"{title}: inputs and outputs of {layer}", self.folder / "pictures" / f"{name}.png")
+
+    @torch.no_grad()
+    def _row(self, case: Mapping[str, Any], device: torch.device) -> dict[str, np.ndarray]:
+        image = case["image"].as_tensor()[None].to(device)
+        was_training = self.network.training
+        self.network.train()
+        before = self.network.network(image)
+        after = before if self.network.layer is None else self.network.layer(before)
+        self.network.eval()
+        judged = self.network(image)
+        self.network.train(was_training)
+        label = case["label"].as_tensor()[0].cpu().numpy()
+        truth = case["truth"].as_tensor()[0].cpu().numpy() if "truth" in case else label
+        index = most_of(truth)
+        classes = {"truth": truth, "training label": label}
+        guesses = {"before the layer": before, "after the layer": after, "evaluation": judged}
+        classes.update({name: logits.argmax(1)[0].cpu().numpy() for name, logits in guesses.items()})
+        row = {"image": upright_image(image[0].cpu().numpy(), index)}
+        return {**row, **{name: upright(values, index) for name, values in classes.items()}}
+
+
 class EvaluationReport:
     """Write a table of all cases, its summary, and a contact sheet of the worst, median and best.
 
     Args:
         output_dir: folder for ``cases.csv``, ``summary.csv`` and ``contact_sheet.png``.
         classes: names of the classes, background first.
+        training_dir: folder of the training, whose tracked run gets the files, too.
     """
 
-    def __init__(self, output_dir: str, classes: Sequence[str]) -> None:
+    def __init__(self, output_dir: str, classes: Sequence[str], training_dir: str | None = None) -> None:
         self.folder = Path(output_dir)
+        self.training_dir = training_dir
         self.classes = tuple(classes)
 
     def attach(self, engine: Any) -> None:
@@ -195,6 +267,9 @@ class EvaluationReport:
         contact_sheet(
             [p for p in panels if p.score == p.score] or panels, self.classes, self.folder / "contact_sheet.png"
         )
+        if self.training_dir is not None:
+            names = ("cases.csv", "summary.csv", "contact_sheet.png")
+            track_files(self.training_dir, [self.folder / name for name in names], "evaluation")
         width = max(len(row["metric"]) for row in summary)
         lines = [f"{'':<{width}}{'mean':>10}{'median':>10}{'worst 5 %':>10}"]
         for row in summary:

@@ -114,8 +114,7 @@ class TrainingCheckpoint:
     """Keep the best weights and the whole state of the last epoch, and go on from there.
 
     ``model.pt`` has the weights of the network alone, of the epoch with the best key metric; ``last.pt`` has what it
-    takes to resume, and ``previous.pt`` the same of the epoch before, in case ``last.pt`` is damaged. A training that
-    is not resumed moves what an earlier one left into a folder ``earlier``.
+    takes to resume, and ``previous.pt`` the same of the epoch before, in case ``last.pt`` is damaged.
 
     Args:
         output_dir: folder for the files.
@@ -125,8 +124,6 @@ class TrainingCheckpoint:
         evaluator: the engine that judges the network, which knows the best metric.
         resume: whether to go on from ``last.pt``.
     """
-
-    files = ("model.pt", "last.pt", "previous.pt", "history.csv", "curves.png")
 
     def __init__(
         self,
@@ -150,10 +147,8 @@ class TrainingCheckpoint:
         engine.add_event_handler(Events.EPOCH_COMPLETED, self.save)
 
     def start(self, engine: Any) -> None:
-        """Load the last state, or clear the way for a new training."""
+        """Load the last state where a training is resumed."""
         if not self.resume:
-            if is_first_rank():
-                self._move_aside()
             return
         state = self._read()
         if state is None:
@@ -196,16 +191,3 @@ class TrainingCheckpoint:
                     reason = str(error).splitlines()[0]
                     logger.warning(f"{file}: expected a complete checkpoint, found a damaged one ('{reason}').")
         return None
-
-    def _move_aside(self) -> None:
-        there = [self.folder / name for name in self.files if (self.folder / name).exists()]
-        if not there:
-            return
-        number = 1
-        while (self.folder / "earlier" / str(number)).exists():
-            number += 1
-        earlier = self.folder / "earlier" / str(number)
-        earlier.mkdir(parents=True)
-        for file in there:
-            os.replace(file, earlier / file.name)
-        logger.info(f"What an earlier training left in {self.folder} is now in {earlier}.")

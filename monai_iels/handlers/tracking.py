@@ -1,0 +1,256 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""MONAI's MLflow handler, made to survive: a journal in between, truthful endings, parameters, tags and artifacts."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import FrameType, SimpleNamespace
+from typing import Any
+
+import torch
+from ignite.engine import Events
+from monai.handlers import MLFlowHandler
+
+from monai_iels.handlers.journal import Courier, Journal
+from monai_iels.handlers.training import is_first_rank
+
+__all__ = ["Tracking", "default_tracking_uri", "track_files"]
+
+logger = logging.getLogger(__name__)
+
+_FOLDER = "tracking"
+
+
+def default_tracking_uri(output_dir: str, tracking_uri: str | None = None) -> str:
+    """Return where to track: ``MLFLOW_TRACKING_URI``, the given address, or a database below ``output_dir``."""
+    chosen = os.environ.get("MLFLOW_TRACKING_URI") or tracking_uri
+    return chosen or f"sqlite:///{Path(os.path.abspath(output_dir)) / 'mlflow.db'}"
+
+
+class _JournalClient:
+    """The part of MLflow's client that MONAI's handler writes with, writing to a journal instead."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+
+    def log_batch(
+        self, run_id: str, metrics: Sequence[Any] = (), params: Sequence[Any] = (), tags: Sequence[Any] = ()
+    ) -> None:
+        if metrics:
+            values = {metric.key: float(metric.value) for metric in metrics}
+            self.journal.append("metrics", step=int(metrics[0].step), values=values)
+        if params:
+            self.journal.append("params", values={param.key: param.value for param in params})
+        if tags:
+            self.journal.append("tags", values={tag.key: tag.value for tag in tags})
+
+    def log_artifact(self, run_id: str, local_path: str, artifact_path: str | None = None) -> None:
+        self.journal.keep(local_path, artifact_path or "")
+
+
+class Tracking(MLFlowHandler):
+    """Track a training with MLflow, whatever happens to the server or to the training.
+
+    Everything is written to a journal below ``output_dir`` first, and delivered in the background. What cannot be
+    delivered stays there, and ``python -m monai_iels.handlers replay DIR`` delivers it later. Metrics are logged once
+    an epoch: the loss, the learning rate, the seconds, and the evaluator's metrics.
+
+    Args:
+        output_dir: folder of the training, and of its embedded database and artifacts.
+        evaluator: the engine that judges the network.
+        tracking_uri: address of a tracking server; ``MLFLOW_TRACKING_URI`` goes first, and a database below
+            ``output_dir`` is used where there is neither.
+        experiment_name: name of the experiment.
+        run_name: what the run's name begins with; its time and a random part follow.
+        parameters: what does not change during the run.
+        tags: what describes it.
+        artifacts: files below ``output_dir`` that are logged at the end, where they exist.
+        resume: whether to go on with the run that is in the journal.
+        system_metrics: whether to log memory and processor time, too.
+    """
+
+    def __init__(
+        self,
+        output_dir: str,
+        evaluator: Any,
+        tracking_uri: str | None = None,
+        experiment_name: str = "monai_iels",
+        run_name: str = "training",
+        parameters: Mapping[str, Any] | None = None,
+        tags: Mapping[str, Any] | None = None,
+        artifacts: Sequence[str] = (),
+        resume: bool = False,
+        system_metrics: bool = False,
+    ) -> None:
+        self.folder = Path(output_dir)
+        self.evaluator = evaluator
+        self.journal = Journal(self.folder / _FOLDER)
+        self.uri = default_tracking_uri(output_dir, tracking_uri)
+        self.tags = dict(tags or {})
+        self.resume = resume
+        self.system_metrics = system_metrics
+        self.courier: Courier | None = None
+        self.losses: list[torch.Tensor] = []
+        self._signal: Any = None
+        # MONAI's own constructor would open a connection at once, which may fail; it gets an address that needs none.
+        chosen = os.environ.pop("MLFLOW_TRACKING_URI", None)
+        try:
+            super().__init__(
+                tracking_uri="http://127.0.0.1:1",
+                iteration_log=False,
+                epoch_logger=self.log_epoch,
+                experiment_name=experiment_name,
+                run_name=f"{run_name}-{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}",
+                experiment_param=dict(parameters or {}),
+                artifacts=[self.folder / name for name in artifacts],
+            )
+        finally:
+            if chosen is not None:
+                os.environ["MLFLOW_TRACKING_URI"] = chosen
+        self.client: Any = _JournalClient(self.journal)
+        self.cur_run: Any = None
+
+    def attach(self, engine: Any) -> None:
+        """Follow a trainer, in the process that writes."""
+        if not is_first_rank():
+            return
+        super().attach(engine)
+        engine.add_event_handler(Events.EPOCH_STARTED, self.start_epoch)
+        engine.add_event_handler(Events.ITERATION_COMPLETED, self.count)
+        engine.add_event_handler(Events.EXCEPTION_RAISED, self.fail)
+
+    def start(self, engine: Any) -> None:
+        """Begin a run, or go on with the one that was interrupted."""
+        known = self.journal.file.exists()
+        self.journal.begin(
+            key=uuid.uuid4().hex,
+            tracking_uri=self.uri,
+            experiment=self.experiment_name,
+            artifact_location=self._artifact_location(),
+            name=self.run_name,
+        )
+        self.cur_run = SimpleNamespace(info=SimpleNamespace(run_id="pending"))
+        if known:
+            self.journal.append("resumed")
+        else:
+            values = {**(self.experiment_param or {}), "max_epochs": engine.state.max_epochs}
+            self._log_params(values)
+            self.journal.append("tags", values=self.tags)
+        self.courier = Courier(self.journal)
+        self.courier.start()
+        self.courier.notify()
+        if threading.current_thread() is threading.main_thread():
+            self._signal = signal.signal(signal.SIGTERM, _terminate)
+
+    def _artifact_location(self) -> str | None:
+        """Keep artifacts beside an embedded database; a server knows by itself."""
+        if not self.uri.startswith("sqlite:///"):
+            return None
+        return (Path(os.path.abspath(self.uri.removeprefix("sqlite:///"))).parent / "mlartifacts").as_uri()
+
+    def start_epoch(self, engine: Any) -> None:
+        """Begin to measure an epoch."""
+        self.losses = []
+        self.began = time.monotonic()
+
+    def count(self, engine: Any) -> None:
+        """Keep the loss of an iteration, without asking for its value."""
+        self.losses.append(engine.state.output["loss"].detach())
+
+    def log_epoch(self, engine: Any) -> None:
+        """Record the epoch's numbers, unless they were recorded before an interruption."""
+        epoch = engine.state.epoch
+        if self.journal.has_metrics(epoch):
+            return
+        values = {"loss": float(torch.stack(self.losses).mean()), "seconds": time.monotonic() - self.began}
+        values["learning_rate"] = engine.optimizer.param_groups[0]["lr"]
+        if self.evaluator.state.epoch == epoch:
+            values.update({name: float(value) for name, value in self.evaluator.state.metrics.items()})
+        if self.system_metrics:
+            values.update(_system())
+        self._log_metrics(values, step=epoch)
+        self._notify()
+
+    def complete(self, engine: Any = None) -> None:
+        """Record the artifacts and how the training ended."""
+        super().complete()
+        stopped = getattr(engine.state, "stopped", None) if engine is not None else None
+        if stopped:
+            self.journal.append("tags", values={"stopped": stopped})
+        self.end("FAILED" if stopped else "FINISHED")
+
+    def fail(self, engine: Any, error: BaseException) -> None:
+        """Record that the training failed or was killed, and let the error go on."""
+        killed = isinstance(error, KeyboardInterrupt | SystemExit)
+        reason = str(error).splitlines()[0][:500] if str(error) else type(error).__name__
+        self.journal.append("tags", values={"stopped": f"{type(error).__name__}: {reason}"})
+        self.end("KILLED" if killed else "FAILED")
+        raise error
+
+    def end(self, status: str) -> None:
+        """Close the run in the journal, and wait a while for it to arrive."""
+        if self.courier is None:
+            return
+        self.journal.append("status", status=status)
+        if self._signal is not None:
+            signal.signal(signal.SIGTERM, self._signal)
+        if self.courier.close():
+            logger.info(
+                f"Tracking: {self.uri}, experiment {self.experiment_name}, run {self.courier.run_id} ({status})."
+            )
+        else:
+            logger.warning(
+                "Not all of the tracking was delivered. Later: python -m monai_iels.handlers replay "
+                f"{self.journal.folder}"
+            )
+        self.courier = None
+
+    def _notify(self) -> None:
+        if self.courier is not None:
+            self.courier.notify()
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    """Turn SIGTERM into an exception that the training's handlers see."""
+    raise SystemExit(128 + number)
+
+
+def _system() -> dict[str, float]:
+    """Return the memory and processor time of this process."""
+    import resource
+
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    values = {"system/memory_mb": usage.ru_maxrss / 1024, "system/processor_seconds": usage.ru_utime + usage.ru_stime}
+    if torch.cuda.is_available():
+        values["system/gpu_memory_mb"] = torch.cuda.max_memory_allocated() / 2**20
+    return values
+
+
+def track_files(output_dir: str, files: Sequence[str | Path], place: str) -> None:
+    """Add files to the run of a training that has ended, such as those of its evaluation."""
+    journal = Journal(Path(output_dir) / _FOLDER)
+    if not journal.file.exists():
+        return
+    for file in files:
+        journal.keep(file, place)
+    courier = Courier(journal)
+    courier.start()
+    if not courier.close():
+        logger.warning(f"Not delivered yet. Later: python -m monai_iels.handlers replay {journal.folder}")

@@ -1,0 +1,283 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""The registry: a trained network as a registered model that loads without pickle and without this package.
+
+``python -m monai_iels.registry register|list|promote|export``. A name has two models: NAME is the network, logits out;
+NAME-predict takes raw pixels and returns labels.
+"""
+
+import argparse
+import csv
+import json
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import numpy as np
+import torch
+from mlflow.models import ModelSignature
+from mlflow.types import ParamSchema, ParamSpec, Schema, TensorSpec
+from monai.bundle import ConfigParser
+from torch import nn
+
+from monai_iels import serving
+from monai_iels.handlers.journal import Journal, deliver
+from monai_iels.handlers.tracking import default_tracking_uri
+from monai_iels.handlers.training import is_first_rank, save_complete
+
+__all__ = ["export_version", "main", "promote", "register"]
+
+logger = logging.getLogger(__name__)
+
+_REQUIREMENTS = [f"{name}=={version}" for name, version in (("monai", "1.6.1"), ("numpy", np.__version__))]
+_TOLERANCE = 1e-5
+
+
+def register(output_dir: str, name: str) -> bool:
+    """Register the best weights of a training as new versions of ``name`` and ``name-predict``.
+
+    Both get the alias ``candidate``. ``champion`` moves to them only if there is none, or if the key metric is better
+    than the champion's on the same data.
+
+    Args:
+        output_dir: folder of a tracked training.
+        name: name of the registered model.
+
+    Returns:
+        whether it was registered; if not, a warning says why, and nothing else stops.
+    """
+    if not is_first_rank():
+        return False
+    folder = Path(output_dir)
+    journal = Journal(folder / "tracking")
+    if not journal.file.exists() or not (folder / "model.pt").exists():
+        raise FileNotFoundError(
+            f"{folder}: expected a tracked training with model.pt, found none. Train with track true."
+        )
+    opening = journal.entries()[0]
+    try:
+        run_id = deliver(journal)
+        with _tracking(opening["tracking_uri"]):
+            versions = _log_models(folder, name, str(run_id), journal)
+    except Exception as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        logger.warning(
+            f"{name} was not registered ('{reason}'). "
+            f"Later: python -m monai_iels.registry register {name} --root {folder}"
+        )
+        return False
+    for model, version, champion in versions:
+        logger.info(f"Registered {model} version {version}{', the new champion' if champion else ''}.")
+    return True
+
+
+@contextmanager
+def _tracking(uri: str) -> Iterator[None]:
+    """Use a tracking server, and the registry in it, for a while."""
+    before, registry = mlflow.get_tracking_uri(), mlflow.get_registry_uri()
+    mlflow.set_tracking_uri(uri)
+    mlflow.set_registry_uri(uri)
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+    try:
+        yield
+    finally:
+        mlflow.set_tracking_uri(before)
+        mlflow.set_registry_uri(registry)
+
+
+def _log_models(folder: Path, name: str, run_id: str, journal: Journal) -> list[tuple[str, str, bool]]:
+    config = _inference_config(folder)
+    network = ConfigParser(config).get_parsed_content("network_def")
+    network.load_state_dict(torch.load(folder / "model.pt", map_location="cpu", weights_only=True))
+    tags = _tags(folder, journal, run_id)
+    client = mlflow.MlflowClient()
+    status = client.get_run(run_id).info.status
+    logged = []
+    with mlflow.start_run(run_id=run_id):
+        logged.append((name, _log_network(network.eval(), config, name)))
+        logged.append((f"{name}-predict", _log_predictor(folder, config, f"{name}-predict")))
+    client.set_terminated(run_id, status if status != "RUNNING" else "FINISHED")
+    versions = []
+    for model, version in logged:
+        for key, value in tags.items():
+            client.set_model_version_tag(model, version, key, value)
+        client.set_registered_model_alias(model, "candidate", version)
+        better = _is_champion(client, model, tags)
+        if better:
+            client.set_registered_model_alias(model, "champion", version)
+        versions.append((model, version, better))
+    return versions
+
+
+def _inference_config(folder: Path) -> dict[str, Any]:
+    """Return the inference config with this training's settings, of which only the paths are left out."""
+    arguments = json.loads((folder / "inference.json").read_text("utf-8"))
+    config = ConfigParser.load_config_file(arguments.pop("config_file"))
+    config.update({key: value for key, value in arguments.items() if key not in ("bundle_root", "output_dir")})
+    return config
+
+
+def _tags(folder: Path, journal: Journal, run_id: str) -> dict[str, str]:
+    with (folder / "history.csv").open(newline="", encoding="utf-8") as stream:
+        best = max(float(row["val_mean_dice"]) for row in csv.DictReader(stream) if row.get("val_mean_dice"))
+    known: dict[str, Any] = {}
+    for entry in journal.entries():
+        if entry["kind"] in ("params", "tags"):
+            known.update(entry["values"])
+    wanted = ("source", "dataset_fingerprint", "dataset_synthetic", "bundle", "bundle_version")
+    return {"val_mean_dice": repr(best), "run_id": run_id, **{key: str(known.get(key, "")) for key in wanted}}
+
+
+def _is_champion(client: mlflow.MlflowClient, model: str, tags: dict[str, str]) -> bool:
+    if "champion" not in client.get_registered_model(model).aliases:
+        return True
+    champion = client.get_model_version_by_alias(model, "champion").tags
+    same = champion.get("dataset_fingerprint") == tags["dataset_fingerprint"]
+    return same and float(tags["val_mean_dice"]) > float(champion["val_mean_dice"])
+
+
+def _log_network(network: nn.Module, config: dict[str, Any], name: str) -> str:
+    """Log the network in MLflow's pickle-free format, and compare it after loading."""
+    if any(module.training for module in network.modules()):
+        raise ValueError("Expected a network in eval mode, found one in train mode. Call network.eval() first.")
+    dims, channels = config["spatial_dims"], config["in_channels"]
+    shapes = [(-1, count, *([-1] * dims)) for count in (channels, config["num_classes"])]
+    inputs, outputs = (Schema([TensorSpec(np.dtype(np.float32), shape)]) for shape in shapes)
+    example = np.random.default_rng(0).random((2, channels, *range(32, 32 + 16 * dims, 16)), dtype=np.float32)
+    info = mlflow.pytorch.log_model(
+        network,
+        name="network",
+        signature=ModelSignature(inputs, outputs),
+        input_example=example,
+        registered_model_name=name,
+        pip_requirements=[*_REQUIREMENTS, f"torch=={torch.__version__.split('+')[0]}"],
+    )
+    loaded = mlflow.pytorch.load_model(info.model_uri)
+    for shape in (example.shape, (1, channels, *([48] * dims))):
+        x = torch.rand(shape, generator=torch.Generator().manual_seed(0))
+        with torch.no_grad():
+            difference = float((loaded(x) - network(x)).abs().max())
+        if not difference <= _TOLERANCE:
+            raise RuntimeError(f"The model differs by {difference:.2g} after loading; it was not announced.")
+    return str(info.registered_model_version)
+
+
+def _log_predictor(folder: Path, config: dict[str, Any], name: str) -> str:
+    """Log the model that takes raw pixels, as code with its config and weights."""
+    flat = config["spatial_dims"] == 2
+    inputs = TensorSpec(np.dtype(np.uint8 if flat else np.float32), (-1, -1, 3) if flat else (-1, -1, -1))
+    params = ParamSchema([ParamSpec("probabilities", "boolean", False)])
+    with tempfile.TemporaryDirectory() as scratch:
+        file = Path(scratch) / "config.json"
+        file.write_text(json.dumps(config), encoding="utf-8")
+        info = mlflow.pyfunc.log_model(
+            name="predict",
+            python_model=serving.__file__,
+            artifacts={"config": str(file), "weights": str(folder / "model.pt")},
+            signature=ModelSignature(Schema([inputs]), params=params),
+            registered_model_name=name,
+            pip_requirements=["mlflow", *_REQUIREMENTS, "matplotlib", f"torch=={torch.__version__.split('+')[0]}"],
+        )
+    return str(info.registered_model_version)
+
+
+def promote(name: str, version: str, alias: str) -> None:
+    """Move an alias to a version by hand."""
+    mlflow.MlflowClient().set_registered_model_alias(name, alias, version)
+
+
+def export_version(name: str, version: str, file: Path) -> None:
+    """Write the weights of a registered network as a checkpoint that a bundle loads."""
+    model = mlflow.pytorch.load_model(f"models:/{name}/{version}")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    save_complete({key: value.detach().clone() for key, value in model.state_dict().items()}, file)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the result is the exit code."""
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    uri = options.tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or default_tracking_uri(options.root)
+    try:
+        with _tracking(uri):
+            return options.run(options)
+    except (mlflow.exceptions.MlflowException, FileNotFoundError, ValueError) as error:
+        print(str(error).splitlines()[0], file=sys.stderr)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m monai_iels.registry", description="Look after registered models.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    listing = commands.add_parser("list", help="show what is registered")
+    listing.set_defaults(run=_list)
+    adding = commands.add_parser("register", help="register the best weights of a training")
+    adding.add_argument("name")
+    adding.set_defaults(run=_register)
+    moving = commands.add_parser("promote", help="move an alias to a version")
+    moving.add_argument("name")
+    moving.add_argument("version")
+    moving.add_argument("--alias", default="champion")
+    moving.set_defaults(run=_promote)
+    writing = commands.add_parser("export", help="write a version back as a checkpoint")
+    writing.add_argument("name")
+    writing.add_argument("version")
+    writing.add_argument("file", type=Path)
+    writing.set_defaults(run=_export)
+    for command in (listing, adding, moving, writing):
+        command.add_argument("--root", default=".", help="output folder of a training with an embedded database")
+        command.add_argument("--tracking-uri", help="address of the server")
+    return parser
+
+
+def _list(options: argparse.Namespace) -> int:
+    client = mlflow.MlflowClient()
+    rows = []
+    for model in client.search_registered_models():
+        aliases: dict[str, list[str]] = {}
+        for alias, version in model.aliases.items():
+            aliases.setdefault(str(version), []).append(alias)
+        for version in sorted(client.search_model_versions(f"name='{model.name}'"), key=lambda v: int(v.version)):
+            dice = version.tags.get("val_mean_dice", "")
+            data = version.tags.get("source", "") + (
+                " (synthetic)" if version.tags.get("dataset_synthetic") == "True" else ""
+            )
+            rows.append((model.name, version.version, dice[:6], data, ", ".join(aliases.get(str(version.version), []))))
+    for row in [("model", "version", "Dice", "data", "aliases"), *rows]:
+        print(f"{row[0]:<28}{row[1]:>8}  {row[2]:<8}{row[3]:<24}{row[4]}")
+    return 0
+
+
+def _register(options: argparse.Namespace) -> int:
+    return 0 if register(options.root, options.name) else 1
+
+
+def _promote(options: argparse.Namespace) -> int:
+    promote(options.name, options.version, options.alias)
+    print(f"{options.alias} of {options.name} is now version {options.version}.")
+    return 0
+
+
+def _export(options: argparse.Namespace) -> int:
+    export_version(options.name, options.version, options.file)
+    print(f"Wrote {options.file}. Predict: python -m monai.bundle run ... --checkpoint {options.file}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

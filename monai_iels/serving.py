@@ -1,0 +1,99 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""The model that MLflow serves: raw pixels in, labels out. This file travels with the model and needs only MONAI.
+
+MLflow stores it as it is ("models from code") beside the bundle's inference config and the network's weights. It must
+not import monai_iels.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import torch
+from mlflow.exceptions import MlflowException
+from mlflow.models import set_model
+from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
+from mlflow.pyfunc import PythonModel
+from monai.bundle import ConfigParser
+from monai.data import MetaTensor
+from monai.transforms import Compose
+
+__all__ = ["SegmentationModel"]
+
+_LARGEST = 64_000_000
+
+
+class SegmentationModel(PythonModel):
+    """Segment one image ``(H, W, 3)`` of bytes, or one volume ``(X, Y, Z)``, of any size.
+
+    With the parameter ``probabilities`` the result has the probability of each class, ``(classes, ...)``, instead of
+    the data set's own label values.
+    """
+
+    def load_context(self, context: Any) -> None:
+        """Build the network and the bundle's own processing from the files that came with the model."""
+        with open(context.artifacts["config"], encoding="utf-8") as stream:
+            parser = ConfigParser(json.load(stream))
+        self.dims = parser.get_parsed_content("spatial_dims")
+        self.network = parser.get_parsed_content("network_def")
+        self.network.load_state_dict(torch.load(context.artifacts["weights"], map_location="cpu", weights_only=True))
+        self.network.eval()
+        self.processing = Compose([*parser.get_parsed_content("geometry"), parser.get_parsed_content("intensity")])
+        self.inferer = parser.get_parsed_content("inferer")
+        values = parser.get_parsed_content("label_values")
+        self.values = np.array([v if isinstance(v, int) else v[-1] for v in values], dtype=np.uint8)
+
+    def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def] # MLflow reads the hints
+        """Return the labels, or the probabilities, of one image or volume."""
+        pixels = np.asarray(model_input)
+        self._check(pixels)
+        # MONAI has the first axis of an image along its width, as its reader of PNG files does
+        image = np.moveaxis(pixels, -1, 0).swapaxes(1, 2) if self.dims == 2 else pixels[None]
+        case = {
+            "image": MetaTensor(torch.as_tensor(image.astype(np.float32)), affine=torch.eye(4, dtype=torch.float64))
+        }
+        case = self.processing(case)
+        with torch.no_grad():
+            logits = self.inferer(case["image"][None], self.network)[0]
+        case["image"] = MetaTensor(
+            torch.as_tensor(logits).softmax(0),
+            meta=case["image"].meta,
+            applied_operations=case["image"].applied_operations,
+        )
+        found = self.processing.inverse(case)["image"].numpy()
+        if self.dims == 2:
+            found = found.swapaxes(1, 2)
+        if (params or {}).get("probabilities"):
+            return found.astype(np.float32)
+        return self.values[found.argmax(0)]
+
+    def _check(self, pixels: np.ndarray) -> None:
+        if self.dims == 2 and (pixels.ndim != 3 or pixels.shape[-1] != 3):
+            _refuse("an image of shape (height, width, 3)", f"shape {pixels.shape}")
+        if self.dims == 3 and pixels.ndim != 3:
+            _refuse("a volume of shape (x, y, z)", f"shape {pixels.shape}")
+        if min(pixels.shape) < 1 or pixels.size > _LARGEST:
+            _refuse(f"between 1 and {_LARGEST} values", f"shape {pixels.shape}")
+        if self.dims == 2 and pixels.dtype != np.uint8:
+            _refuse("bytes from 0 to 255 (uint8)", f"{pixels.dtype}")
+        if not np.issubdtype(pixels.dtype, np.number) or not np.isfinite(pixels).all():
+            _refuse("finite numbers", "others")
+
+
+def _refuse(expected: str, found: str) -> None:
+    raise MlflowException(f"Expected {expected}, found {found}.", error_code=INVALID_PARAMETER_VALUE)
+
+
+set_model(SegmentationModel())
