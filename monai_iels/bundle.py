@@ -24,17 +24,18 @@ import inspect
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from monai.bundle import ConfigParser, ConfigWorkflow, ReferenceResolver
-from monai.bundle.utils import DEFAULT_MLFLOW_SETTINGS, ID_SEP_KEY
+from monai.bundle.utils import ID_SEP_KEY
 from torch import nn
 
 import monai_iels
@@ -60,6 +61,8 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 _OUTPUTS = {
     "config.json",
     "curves.png",
@@ -74,6 +77,9 @@ _OUTPUTS = {
     "tracking",
     "training.log",
 }
+_INTERNAL = {ConfigParser.meta_key, "finalize", "initialize", "known_keys", "run", "train", "validate"}
+_INTERNAL |= {"device", "imports", "network", "is_not_rank0", "save_execute_config"}
+_SWITCHES = ("amp", "noise_shared", "resume", "system_metrics", "track")
 _CONFIGS = ("train", "evaluate", "inference", "multi_gpu_train")
 
 
@@ -152,16 +158,43 @@ def start_run(known: Sequence[str], dataset_dir: str, output_dir: str) -> None:
     """
     if Path(sys.argv[0]).parts[-3:] == ("monai", "bundle", "__main__.py"):
         sys.excepthook = _in_one_sentence
-    parser = _workflow().parser
+    parser = _evaluating(ConfigParser)
     _track_once(parser)
+    _check_settings(parser)
     for key in _ids(parser.get()):
-        if key not in known and key not in DEFAULT_MLFLOW_SETTINGS["configs"]:
+        if key not in known and key not in _INTERNAL:
             raise ValueError(_unknown(f"--{key}", key, known))
     Path(output_dir).mkdir(parents=True, exist_ok=True)
     if str(dataset_dir) == SYNTHETIC and is_first_rank():
         logger.warning(
             "=== EMBEDDED SAMPLE: these images are drawn. Set --dataset_dir to the folder of the real data set. ==="
         )
+
+
+def _check_settings(parser: ConfigParser) -> None:
+    """Refuse what would fail late and at length, and read ``true`` and ``false``, which arrive as words."""
+    config = parser.get()
+    words = {"true": True, "false": False}
+    changed = False
+    for key in _SWITCHES:
+        value = config.get(key)
+        if isinstance(value, str):
+            if value.lower() not in words:
+                raise ValueError(f"--{key}: expected true or false, found '{value}'.")
+            config[key], changed = words[value.lower()], True
+    for key in ("epochs", "batch_size", "val_interval", "repeats"):
+        if not isinstance(config[key], int) or config[key] < 1:
+            raise ValueError(f"--{key}: expected a whole number from 1, found {config[key]}.")
+    for key, length in (("features", 6), ("image_size", config["spatial_dims"])):
+        value = config[key]
+        if not isinstance(value, list) or len(value) != length or not all(isinstance(v, int) and v > 0 for v in value):
+            raise ValueError(f"--{key}: expected {length} whole numbers from 1 in brackets, found {value}.")
+    if min(config["image_size"]) < 17:
+        raise ValueError(
+            f"--image_size: expected at least 17, for a network of 5 levels, found {config['image_size']}."
+        )
+    if changed:
+        parser.parse(reset=True)
 
 
 def _track_once(parser: ConfigParser) -> None:
@@ -174,12 +207,10 @@ def _track_once(parser: ConfigParser) -> None:
             parser.parse(reset=True)
 
 
-def _workflow() -> ConfigWorkflow:
-    """Return the workflow whose expression is being evaluated: MONAI does not hand it to its configs."""
+def _evaluating(kind: type[T]) -> T:
+    """Return the workflow or parser whose expression is being evaluated: MONAI does not hand it to its configs."""
     return next(
-        frame.frame.f_locals["self"]
-        for frame in inspect.stack()
-        if isinstance(frame.frame.f_locals.get("self"), ConfigWorkflow)
+        frame.frame.f_locals["self"] for frame in inspect.stack() if isinstance(frame.frame.f_locals.get("self"), kind)
     )
 
 
@@ -196,7 +227,7 @@ def prepare_output(output_dir: str, resume: bool) -> None:
     log = logging.FileHandler(folder / "training.log", encoding="utf-8")
     log.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
     logging.getLogger("monai_iels").addHandler(log)
-    workflow = _workflow()
+    workflow = _evaluating(ConfigWorkflow)
     configs = Path(os.path.abspath(workflow.config_root_path))
     evaluation = {"config_file": [str(configs / f"{name}.json") for name in ("train", "evaluate")], **settings()}
     prediction: dict[str, Any] = {"config_file": str(configs / "inference.json")}
@@ -222,13 +253,20 @@ def _move_aside(folder: Path) -> None:
 
 
 def settings() -> dict[str, Any]:
-    """Return the settings of the present run that are plain values: what a user may set, with the paths in full."""
-    parser = _workflow().parser
-    plain = {key: value for key, value in parser.get().items() if _is_plain(value) and key != "known_keys"}
+    """Return the settings of the present run: plain values, and every entry that an override has changed."""
+    parser = _evaluating(ConfigParser)
+    file = Path(parser.get_parsed_content("bundle_root")) / "configs" / "train.json"
+    original = ConfigParser(ConfigParser.load_config_file(file) if file.exists() else parser.get())
+    original.parse()
+    chosen = {
+        key: value
+        for key, value in parser.get().items()
+        if key not in _INTERNAL and (_is_plain(value) or value != original.get().get(key))
+    }
     for key in ("bundle_root", "output_dir", "dataset_dir", "cache_dir"):
         value = str(parser.get_parsed_content(key))
-        plain[key] = value if value == SYNTHETIC else os.path.abspath(value)
-    return plain
+        chosen[key] = value if value == SYNTHETIC else os.path.abspath(value)
+    return chosen
 
 
 def describe(
@@ -238,7 +276,7 @@ def describe(
     gains = {f"gain_{dims}d": gain for dims, gain in layer.gains().items()}
     prints = {name: fingerprint({name: cases}) for name, cases in datalists.items() if name != "test"}
     return {
-        **settings(),
+        **{key: value for key, value in settings().items() if _is_plain(value)},
         "evolution": repr(layer.evolution),
         **gains,
         "network": type(network).__name__,
@@ -251,7 +289,7 @@ def describe(
 
 def tags() -> dict[str, str]:
     """Return the bundle's name and version, the versions of the packages, and the git revision where there is one."""
-    metadata = _workflow().parser.get(ConfigParser.meta_key, {})
+    metadata = _evaluating(ConfigParser).get(ConfigParser.meta_key, {})
     packages = {name: importlib.metadata.version(name) for name in ("monai", "torch", "mlflow", "pytorch-ignite")}
     found = {"bundle": metadata.get("name", ""), "bundle_version": metadata.get("version", "")}
     found.update({f"version.{name}": version for name, version in packages.items()})
@@ -283,7 +321,7 @@ def _ids(config: Mapping[str, Any], place: str = "") -> Iterator[str]:
 def _in_one_sentence(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """Print what this package says about a user's mistake, without the way there; anything else in full."""
     if issubclass(kind, KeyboardInterrupt):
-        print("Interrupted. The same command with --resume true goes on after the last full epoch.", file=sys.stderr)
+        print("Interrupted. A training goes on after its last full epoch with --resume true.", file=sys.stderr)
         return
     chain: list[BaseException] = []
     cause: BaseException | None = error
@@ -296,6 +334,10 @@ def _in_one_sentence(kind: type[BaseException], error: BaseException, trace: Tra
         if isinstance(link, ValueError | FileNotFoundError) and frames and frames[-1].filename.startswith(home):
             print(link, file=sys.stderr)
             return
+    component = re.search(r"Failed to instantiate component '([^']+)'", "".join(map(str, chain)))
+    if component is not None and isinstance(chain[-1], TypeError | ValueError):
+        print(f"{component[1]}: expected arguments that it takes, found '{chain[-1]}'.", file=sys.stderr)
+        return
     sys.__excepthook__(kind, error, trace)
 
 

@@ -100,12 +100,12 @@ def contact_sheet(panels: Sequence[Panel], classes: Sequence[str], file: Path, e
         row[0].set_xlabel(case.name[:24], fontsize=7)
         for axis in row:
             axis.set(xticks=[], yticks=[])
-        for axis in row[1:]:
+        for axis in row:
             _zoom(axis, (case.truth > 0) | (case.prediction > 0))
     for axis, title in zip(axes[0], titles, strict=True):
         axis.set_title(title, fontsize=10)
     legend = ", ".join(f"{name} {_color(index)}" for index, name in enumerate(classes) if index)
-    figure.suptitle(f"{len(panels)} cases by their Dice: {legend}", fontsize=10)
+    figure.suptitle(f"{len(panels)} case{'s' if len(panels) > 1 else ''}, sorted by Dice: {legend}", fontsize=10)
     figure.savefig(file, dpi=100)
 
 

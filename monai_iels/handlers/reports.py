@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import csv
 import logging
+import os
 import shlex
 import time
 from collections.abc import Mapping, Sequence
@@ -27,7 +28,7 @@ from ignite.engine import Events
 from tqdm import tqdm
 
 from monai_iels.handlers.tracking import track_files
-from monai_iels.handlers.training import is_first_rank
+from monai_iels.handlers.training import is_first_rank, mean_loss
 from monai_iels.networks import IELNet
 from monai_iels.pictures import Panel, contact_sheet, curves, layer_sheet, most_of, panel, upright, upright_image
 
@@ -49,30 +50,31 @@ class TrainingReport:
     """
 
     def __init__(self, output_dir: str, evaluator: Any) -> None:
-        self.folder = Path(output_dir)
+        self.folder = Path(os.path.abspath(output_dir))
         self.evaluator = evaluator
         self.history: list[dict[str, float]] = []
 
     def attach(self, engine: Any) -> None:
         """Follow a trainer."""
-        if not is_first_rank():
-            return
         engine.add_event_handler(Events.EPOCH_STARTED, self.start_epoch)
         engine.add_event_handler(Events.ITERATION_COMPLETED, self.count)
         engine.add_event_handler(Events.EPOCH_COMPLETED, self.end_epoch)
-        engine.add_event_handler(Events.COMPLETED, self.summarize)
+        if is_first_rank():
+            engine.add_event_handler(Events.COMPLETED, self.summarize)
 
     def start_epoch(self, engine: Any) -> None:
         """Begin an epoch; before the first one, take over what was recorded before an interruption."""
         epoch, state = engine.state.epoch, engine.state
-        if not self.history and epoch > 1 and (self.folder / "history.csv").exists():
-            with (self.folder / "history.csv").open(newline="", encoding="utf-8") as stream:
-                rows = [{k: float(v) for k, v in row.items() if v} for row in csv.DictReader(stream)]
-            self.history = [row for row in rows if row["epoch"] < epoch]
+        if not self.history and epoch > 1:
+            self.history = [row for row in self._read_history() if row["epoch"] < epoch]
         self.began = time.monotonic()
         self.losses: list[torch.Tensor] = []
         self.bar = tqdm(
-            total=state.epoch_length, desc=f"epoch {epoch}/{state.max_epochs}", leave=False, disable=None, unit="batch"
+            total=state.epoch_length,
+            desc=f"epoch {epoch}/{state.max_epochs}",
+            leave=False,
+            disable=None if is_first_rank() else True,
+            unit="batch",
         )
 
     def count(self, engine: Any) -> None:
@@ -85,8 +87,11 @@ class TrainingReport:
     def end_epoch(self, engine: Any) -> None:
         """Say how the epoch went, in one line."""
         self.bar.close()
+        loss = mean_loss(self.losses)
+        if not is_first_rank():
+            return
         epoch, last = engine.state.epoch, engine.state.max_epochs
-        row = {"epoch": float(epoch), "loss": float(torch.stack(self.losses).mean())}
+        row = {"epoch": float(epoch), "loss": loss}
         row["learning_rate"] = engine.optimizer.param_groups[0]["lr"]
         judged = self.evaluator.state
         if judged.epoch == epoch:
@@ -108,6 +113,7 @@ class TrainingReport:
         """Say what came out, where it is, and what to do next."""
         if stopped := getattr(engine.state, "stopped", None):
             logger.error(f"The training ended early. {stopped}")
+        self.history = self.history or self._read_history()
         judged = [row for row in self.history if "val_mean_dice" in row]
         if not judged:
             return
@@ -128,6 +134,13 @@ class TrainingReport:
             f"Or predict: python -m monai.bundle run --args_file {predict} --dataset_dir YOUR_IMAGES",
         ]
         logger.info("\n".join(["", *lines]))
+
+    def _read_history(self) -> list[dict[str, float]]:
+        file = self.folder / "history.csv"
+        if not file.exists():
+            return []
+        with file.open(newline="", encoding="utf-8") as stream:
+            return [{key: float(value) for key, value in row.items() if value} for row in csv.DictReader(stream)]
 
     def _write_history(self) -> None:
         names = list(dict.fromkeys(name for row in self.history for name in row))
@@ -227,16 +240,30 @@ class EvaluationReport:
     Args:
         output_dir: folder for ``cases.csv``, ``summary.csv`` and ``contact_sheet.png``.
         classes: names of the classes, background first.
+        regions: groups of classes that the convexity is of, one number each; each class by itself if None.
+        section: name of the section that is judged.
         training_dir: folder of the training, whose tracked run gets the files, too.
     """
 
-    def __init__(self, output_dir: str, classes: Sequence[str], training_dir: str | None = None) -> None:
+    def __init__(
+        self,
+        output_dir: str,
+        classes: Sequence[str],
+        regions: Sequence[Sequence[int]] | None = None,
+        section: str = "validation",
+        training_dir: str | None = None,
+    ) -> None:
         self.folder = Path(output_dir)
         self.training_dir = training_dir
+        self.section = section
         self.classes = tuple(classes)
+        groups = regions if regions is not None else [[index] for index in range(1, len(self.classes))]
+        self.regions = ["+".join(self.classes[index] for index in group) for group in groups]
 
     def attach(self, engine: Any) -> None:
         """Follow an evaluator."""
+        if torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
+            raise ValueError("Expected one process for an evaluation, found several. Run it without torchrun.")
         self.cases: list[tuple[str, Any]] = []
         engine.add_event_handler(Events.ITERATION_COMPLETED, self.collect)
         engine.add_event_handler(Events.COMPLETED, self.write)
@@ -245,6 +272,7 @@ class EvaluationReport:
         """Keep a small picture of each case."""
         for item, output in zip(engine.state.batch, engine.state.output, strict=True):
             name = Path(str(item["image"].meta["filename_or_obj"])).name
+            self.diagonal = float(np.linalg.norm(output["label"].shape[1:]))
             image, truth, guess = (output[key].detach().cpu().numpy() for key in ("image", "label", "pred"))
             self.cases.append((name, panel(name, 0.0, image, truth.argmax(0), guess.argmax(0))))
 
@@ -277,7 +305,7 @@ class EvaluationReport:
             lines.append(f"{row['metric']:<{width}}" + "".join(f"{cell:>10.4f}" for cell in cells))
         lines += [
             "",
-            f"{len(rows)} cases: {self.folder / 'cases.csv'}",
+            f"{len(rows)} cases of the {self.section} section: {self.folder / 'cases.csv'}",
             f"Worst, median and best: {self.folder / 'contact_sheet.png'}",
         ]
         logger.info("\n".join(lines))
@@ -285,11 +313,14 @@ class EvaluationReport:
     def _row(self, index: int, name: str, table: Mapping[str, np.ndarray]) -> dict[str, Any]:
         row: dict[str, Any] = {"case": name}
         for metric, values in table.items():
-            per_class = np.atleast_1d(values[index])
-            finite = per_class[np.isfinite(per_class)]
+            parts = np.atleast_1d(values[index])
+            if metric.startswith("hausdorff"):  # a class that is missed altogether is as far away as can be
+                parts = np.where(np.isfinite(parts), parts, self.diagonal)
+            finite = parts[np.isfinite(parts)]
             row[metric] = float(finite.mean()) if finite.size else float("nan")
-            if per_class.size == len(self.classes) - 1 > 1:
-                row.update({f"{metric}_{c}": float(v) for c, v in zip(self.classes[1:], per_class, strict=True)})
+            names = self.regions if metric.startswith("convexity") else self.classes[1:]
+            if parts.size == len(names) > 1:
+                row.update({f"{metric}_{name}": float(value) for name, value in zip(names, parts, strict=True)})
         return row
 
 

@@ -16,19 +16,19 @@ from __future__ import annotations
 import logging
 import os
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from ignite.engine import Events
-from ignite.handlers import TerminateOnNan
 from monai.transforms import Randomizable
 from torch import nn
 
 from monai_iels.layers import InverseEvolutionLayer
 
-__all__ = ["SeedEachEpoch", "StopOnNan", "TrainingCheckpoint", "is_first_rank", "save_complete"]
+__all__ = ["SeedEachEpoch", "StopOnNan", "TrainingCheckpoint", "is_first_rank", "mean_loss", "save_complete"]
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +37,15 @@ def is_first_rank() -> bool:
     """Return whether this process is the one that writes."""
     distributed = torch.distributed
     return not (distributed.is_available() and distributed.is_initialized()) or distributed.get_rank() == 0
+
+
+def mean_loss(losses: Sequence[torch.Tensor]) -> float:
+    """Return the mean of an epoch's losses over all processes, each of which has to ask."""
+    mean = torch.stack(list(losses)).mean()
+    if torch.distributed.is_initialized():
+        torch.distributed.all_reduce(mean)
+        mean /= torch.distributed.get_world_size()
+    return float(mean)
 
 
 class SeedEachEpoch:
@@ -70,7 +79,7 @@ class SeedEachEpoch:
         engine.set_data(loader)
 
 
-class StopOnNan(TerminateOnNan):
+class StopOnNan:
     """End a training whose loss is not a number any more, and name the likely cause.
 
     Args:
@@ -78,7 +87,6 @@ class StopOnNan(TerminateOnNan):
     """
 
     def __init__(self, network: nn.Module) -> None:
-        super().__init__(output_transform=lambda output: output["loss"])
         self.network = network
 
     def attach(self, engine: Any) -> None:
@@ -86,11 +94,13 @@ class StopOnNan(TerminateOnNan):
         engine.add_event_handler(Events.ITERATION_COMPLETED, self)
 
     def __call__(self, engine: Any) -> None:
-        """End the training if the loss is NaN or infinite."""
-        super().__call__(engine)
-        if engine.should_terminate:
+        """End the training, in all processes, if the loss is NaN or infinite in one."""
+        bad = (~torch.isfinite(engine.state.output["loss"].detach())).float()
+        if torch.distributed.is_initialized():
+            torch.distributed.all_reduce(bad)
+        if bad > 0:
             engine.state.stopped = f"The loss became NaN or infinite in epoch {engine.state.epoch}. {self._cause()}"
-            logger.error(engine.state.stopped)
+            engine.terminate()
 
     def _cause(self) -> str:
         layers = [m for m in self.network.modules() if isinstance(m, InverseEvolutionLayer)]
@@ -155,7 +165,15 @@ class TrainingCheckpoint:
             logger.warning(f"{self.folder} has no checkpoint to resume from: the training begins at its first epoch.")
             return
         for name, part in self.parts.items():
-            part.load_state_dict(state[name])
+            try:
+                part.load_state_dict(state[name])
+            except (RuntimeError, ValueError, KeyError) as error:
+                raise ValueError(
+                    f"{self.folder / 'last.pt'}: expected the {name} of this training, found another. "
+                    "Resume with the same settings, or choose another output_dir."
+                ) from error
+        if state["epoch"] >= engine.state.max_epochs:
+            logger.warning(f"The training has finished its {state['epoch']} epochs; raise --epochs to go on.")
         engine.state.epoch = state["epoch"]
         engine.state.iteration = state["iteration"]
         self.evaluator.state.best_metric = state["best_metric"]

@@ -87,13 +87,13 @@ def _place(rng: np.random.Generator, shape: tuple[int, int]) -> Eye:
 def _nerve_head(rng: np.random.Generator, eye: Eye, glaucoma: bool) -> _Head:
     """Return upright ellipses for disc and cup, with the cup well within the disc."""
     ratio = rng.uniform(0.6, 0.83) if glaucoma else rng.uniform(0.32, 0.58)
-    height = _DISC_RADIUS * eye.radius * rng.uniform(0.95, 1.1)
-    width = height * rng.uniform(0.86, 0.97)
+    height = _DISC_RADIUS * eye.radius * rng.uniform(0.8, 1.2)
+    width = height * rng.uniform(0.78, 0.98)
     center = np.array(eye.center) + np.array(eye.disc) * eye.radius
     slack = (1.0 - ratio) * np.array([height, width])  # how far the cup may move before it leaves the disc
     temporal = -math.copysign(1.0, eye.disc[1])
     shift = slack * [rng.uniform(-0.2, 0.3), temporal * rng.uniform(0.0, 0.4)]
-    angle = rng.normal(0.0, 0.15)
+    angle = rng.normal(0.0, 0.35)
     disc = blob(rng, eye.shape, center, (height, width), angle, _WOBBLE)
     radii = (ratio * height, ratio * width * rng.uniform(0.9, 1.04))
     cup = blob(rng, eye.shape, center + shift, radii, angle, _WOBBLE)
@@ -152,8 +152,8 @@ def _add_head(rng: np.random.Generator, eye: Eye, head: _Head, image: np.ndarray
     y, x = (distance / _DISC_RADIUS for distance in eye.grid(eye.disc))
     halo = np.exp(-0.5 * (np.hypot(y, x) / 1.8) ** 2)[..., None]
     image = image * (1.0 + 0.12 * halo)
-    disc = soft_step(head.disc, max(1.2, 1.1 * soft)) * _fade(rng, y, x, 0.45)
-    cup = soft_step(head.cup, max(1.2, 1.5 * soft)) * _fade(rng, y, x, 0.4)
+    disc = soft_step(head.disc, max(1.2, 1.1 * soft)) * _fade(rng, y, x, 0.85)
+    cup = soft_step(head.cup, max(1.2, 1.5 * soft)) * _fade(rng, y, x, 0.7)
     fibers = 1.0 + 0.04 * texture(rng, eye, 0.025)[..., None]
     image = image + (rim * fibers - image) * disc[..., None]
     return image + (pale - image) * cup[..., None] * rng.uniform(0.75, 1.0)
@@ -166,7 +166,7 @@ def _add_bleedings(rng: np.random.Generator, eye: Eye, image: np.ndarray) -> np.
     centers += [tuple(rng.uniform(-0.6, 0.6, 2)) for _ in range(rng.integers(1, 4))]
     for row, column in centers:
         center = np.array(eye.center) + np.array([row, column]) * eye.radius
-        radius = _DISC_RADIUS * eye.radius * rng.uniform(0.22, 0.5)
+        radius = _DISC_RADIUS * eye.radius * rng.uniform(0.25, 0.6)
         shape = blob(rng, eye.shape, center, (radius, radius * rng.uniform(0.6, 1.0)), rng.uniform(0, np.pi), 0.25)
         image = absorb(image, rng.uniform(0.7, 1.0) * soft_step(shape, max(1.0, 0.3 * radius)), _BLEEDING)
     return image
