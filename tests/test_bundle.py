@@ -455,6 +455,91 @@ def test_mistakes_in_inference(override, sentence, trained):
     assert sentence in " ".join(str(caught.value.code).split())
 
 
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"batch_size": 0}, "--batch_size: expected a whole number from 1, found 0."),
+        ({"features": [4, 4]}, "--features: expected 6 whole numbers from 1 in brackets, found [4, 4]."),
+        ({"image_size": [8, 8]}, "--image_size: expected 17 or more"),
+        ({"resume": "maybe"}, "--resume: expected true or false, found 'maybe'."),
+    ],
+)
+def test_settings_that_would_fail_late(arguments, sentence, tmp_path):
+    with pytest.raises(RuntimeError) as caught:
+        create_workflow(config_file=configs("wbc", "train"), **{**options("wbc", tmp_path), **arguments})
+    assert sentence in str(caught.value.__cause__)
+
+
+def test_words_for_true_and_false(tmp_path):
+    overrides = options("wbc", tmp_path, resume="false", noise_shared="False", track="true", amp="false")
+    parser = create_workflow(config_file=configs("wbc", "train"), **overrides).parser
+    assert [parser.get_parsed_content(k) for k in ("resume", "noise_shared", "track", "amp")] == [
+        False,
+        False,
+        True,
+        False,
+    ]
+
+
+def test_resume_with_another_network_or_after_the_end(trained, tmp_path, caplog):
+    shutil.copytree(trained / "wbc", tmp_path / "out")
+    logging.getLogger("monai_iels").propagate = True
+    other = options("wbc", tmp_path / "out", resume=True, features=[8, 8, 8, 8, 8, 8], epochs=4)
+    with pytest.raises(ValueError, match="expected the network of this training, found another"):
+        run(configs("wbc", "train"), **other)
+    weights = torch.load(tmp_path / "out" / "model.pt", weights_only=True)
+    torch.testing.assert_close(weights, torch.load(trained / "wbc" / "model.pt", weights_only=True))
+    run(configs("wbc", "train"), **options("wbc", tmp_path / "out", resume=True))
+    assert len(history(tmp_path / "out")) == 2
+    run(configs("wbc", "train"), **options("wbc", tmp_path / "out", resume=True, epochs=3))
+    assert len(history(tmp_path / "out")) == 3
+
+
+def test_an_override_of_a_component_is_carried_to_evaluation_and_inference(tmp_path):
+    overrides = {"intensity#a_max": 65535.0, "network_def#act": "RELU"}
+    run(configs("wbc", "train"), **options("wbc", tmp_path, epochs=1), **overrides)
+    for name in ("evaluate", "inference"):
+        args = json.loads((tmp_path / f"{name}.json").read_text())
+        assert args["intensity"]["a_max"] == 65535.0
+        assert args["network_def"]["act"] == "RELU"
+
+
+def test_convexity_is_reported_by_region(tmp_path):
+    overrides = options("refuge", tmp_path, regions=[[1, 2], [2]], epochs=1)
+    run(configs("refuge", "train"), **overrides)
+    run(configs("refuge", "train", "evaluate"), **overrides, section="test")
+    header = (tmp_path / "evaluation" / "cases.csv").read_text().splitlines()[0]
+    assert "convexity_rim+cup" in header
+    assert "convexity_cup" in header
+    assert "convexity_rim," not in header
+
+
+def test_equal_names_are_refused_before_anything_is_written(trained, tmp_path):
+    for name in ("a.png", "a.jpg"):
+        Image.fromarray(np.zeros((40, 40, 3), np.uint8)).save(tmp_path / name)
+    args = json.loads((trained / "wbc" / "inference.json").read_text())
+    with pytest.raises(SystemExit) as caught:
+        run(args.pop("config_file"), **{**args, "dataset_dir": str(tmp_path), "predictions": str(tmp_path / "out")})
+    assert "a.jpg and" in str(caught.value.code)
+    assert not (tmp_path / "out").exists()
+
+
+def test_inference_agrees_with_evaluation_on_an_image_of_another_size(trained, tmp_path):
+    """Images are drawn with 48 pixels and trained on with 32; both judge at the same scale."""
+    workflow = create_workflow(config_file=configs("wbc", "train"), **options("wbc", trained / "wbc"))
+    case = workflow.parser.get_parsed_content("datalists")["validation"][0]
+    args = json.loads((trained / "wbc" / "inference.json").read_text())
+    run(args.pop("config_file"), **{**args, "dataset_dir": case["image"], "predictions": str(tmp_path)})
+    found = np.asarray(Image.open(next(tmp_path.glob("*_label.png"))))
+    network = workflow.parser.get_parsed_content("network_def").eval()
+    network.load_state_dict(torch.load(trained / "wbc" / "model.pt", weights_only=True))
+    image = workflow.parser.get_parsed_content("validate#dataset")[0]["image"].as_tensor()
+    with torch.no_grad():
+        expected = network(image[None]).argmax(1)[0].T.float()
+    expected = torch.nn.functional.interpolate(expected[None, None], found.shape, mode="nearest")[0, 0].numpy()
+    assert (np.array([0, 128, 255])[expected.astype(int)] == found).mean() > 0.97
+
+
 # interruption
 
 

@@ -102,6 +102,9 @@ def deliver(journal: Journal, stop: threading.Event | None = None) -> str | None
     Raises:
         Exception: whatever MLflow raises where the server does not take an entry; the rest stays pending.
     """
+    # the courier tries again by itself, so one request need not wait for minutes
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
     from mlflow import MlflowClient
 
     run_id = journal.delivered()["run_id"]
