@@ -232,7 +232,7 @@ def test_no_server_at_all(tmp_path, capsys):
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, "KILLED"), (signal.SIGINT, "KILLED")])
 def test_a_signal_is_told_and_the_next_run_does_not_join(number, status, server, tmp_path):
-    name = f"signal {int(number)}"
+    name = f"signal-{int(number)}"
     process = start_process(tmp_path / "out", epochs=200, tracking_uri=server.uri, experiment_name=name)
     wait_for(lambda: history_length(tmp_path / "out") >= 2, 90)
     process.send_signal(number)
