@@ -88,8 +88,10 @@ def register(output_dir: str, name: str) -> bool:
 
 @contextmanager
 def _tracking(uri: str) -> Iterator[None]:
-    """Use a tracking server, and the registry in it, for a while."""
-    before, registry = mlflow.get_tracking_uri(), mlflow.get_registry_uri()
+    """Use a tracking server, and the registry in it, for a while; MLflow notes both in the environment."""
+    names = ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI")
+    environment = {name: os.environ.get(name) for name in names}
+    before = mlflow.get_tracking_uri() if mlflow.is_tracking_uri_set() else ""
     mlflow.set_tracking_uri(uri)
     mlflow.set_registry_uri(uri)
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
@@ -97,7 +99,11 @@ def _tracking(uri: str) -> Iterator[None]:
         yield
     finally:
         mlflow.set_tracking_uri(before)
-        mlflow.set_registry_uri(registry)
+        mlflow.set_registry_uri("")
+        for name, value in environment.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
 
 
 def _log_models(folder: Path, name: str, run_id: str, journal: Journal) -> list[tuple[str, str, bool]]:
@@ -178,9 +184,10 @@ def _log_network(network: nn.Module, config: dict[str, Any], name: str) -> str:
 
 
 def _log_predictor(folder: Path, config: dict[str, Any], name: str) -> str:
-    """Log the model that takes raw pixels, as code with its config and weights."""
-    flat = config["spatial_dims"] == 2
-    inputs = TensorSpec(np.dtype(np.uint8 if flat else np.float32), (-1, -1, 3) if flat else (-1, -1, -1))
+    """Log the model that takes raw pixels, as code with its config and weights.
+
+    It has no schema of inputs, since MLflow would turn any numbers into bytes without a word; it checks them itself.
+    """
     params = ParamSchema([ParamSpec("probabilities", "boolean", False)])
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch) / "config.json"
@@ -189,7 +196,7 @@ def _log_predictor(folder: Path, config: dict[str, Any], name: str) -> str:
             name="predict",
             python_model=serving.__file__,
             artifacts={"config": str(file), "weights": str(folder / "model.pt")},
-            signature=ModelSignature(Schema([inputs]), params=params),
+            signature=ModelSignature(params=params),
             registered_model_name=name,
             pip_requirements=["mlflow", *_REQUIREMENTS, "matplotlib", f"torch=={torch.__version__.split('+')[0]}"],
         )

@@ -18,7 +18,7 @@ not import monai_iels.
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -57,8 +57,7 @@ class SegmentationModel(PythonModel):
 
     def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def] # MLflow reads the hints
         """Return the labels, or the probabilities, of one image or volume."""
-        pixels = np.asarray(model_input)
-        self._check(pixels)
+        pixels = self._pixels(model_input)
         # MONAI has the first axis of an image along its width, as its reader of PNG files does
         image = np.moveaxis(pixels, -1, 0).swapaxes(1, 2) if self.dims == 2 else pixels[None]
         case = {
@@ -79,20 +78,26 @@ class SegmentationModel(PythonModel):
             return found.astype(np.float32)
         return self.values[found.argmax(0)]
 
-    def _check(self, pixels: np.ndarray) -> None:
-        if self.dims == 2 and (pixels.ndim != 3 or pixels.shape[-1] != 3):
-            _refuse("an image of shape (height, width, 3)", f"shape {pixels.shape}")
-        if self.dims == 3 and pixels.ndim != 3:
-            _refuse("a volume of shape (x, y, z)", f"shape {pixels.shape}")
-        if min(pixels.shape) < 1 or pixels.size > _LARGEST:
-            _refuse(f"between 1 and {_LARGEST} values", f"shape {pixels.shape}")
-        if self.dims == 2 and pixels.dtype != np.uint8:
-            _refuse("bytes from 0 to 255 (uint8)", f"{pixels.dtype}")
+    def _pixels(self, model_input: Any) -> np.ndarray:
+        """Return the input as an array that can be segmented, or refuse it in one sentence."""
+        expected = "an image of shape (height, width, 3)" if self.dims == 2 else "a volume of shape (x, y, z)"
+        try:
+            pixels = np.asarray(model_input)
+        except ValueError:
+            _refuse(expected, "rows of unequal shape")
+        if pixels.ndim != 3 or (self.dims == 2 and pixels.shape[-1] != 3) or not 0 < pixels.size <= _LARGEST:
+            _refuse(f"{expected} and at most {_LARGEST} values", f"shape {pixels.shape}")
         if not np.issubdtype(pixels.dtype, np.number) or not np.isfinite(pixels).all():
-            _refuse("finite numbers", "others")
+            _refuse("finite numbers", f"others ({pixels.dtype})")
+        if self.dims == 3:
+            return pixels
+        # numbers that come by HTTP have lost their type, but whole numbers from 0 to 255 are bytes
+        if not np.issubdtype(pixels.dtype, np.integer) or pixels.min() < 0 or pixels.max() > 255:
+            _refuse("bytes from 0 to 255 (uint8)", f"{pixels.dtype} from {pixels.min():g} to {pixels.max():g}")
+        return pixels.astype(np.uint8)
 
 
-def _refuse(expected: str, found: str) -> None:
+def _refuse(expected: str, found: str) -> NoReturn:
     raise MlflowException(f"Expected {expected}, found {found}.", error_code=INVALID_PARAMETER_VALUE)
 
 
