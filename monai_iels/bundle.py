@@ -234,8 +234,9 @@ def prepare_output(output_dir: str, resume: bool) -> None:
     known = ConfigParser.load_config_file(configs / "inference.json")["known_keys"]
     prediction.update({key: value for key, value in settings().items() if key in known and key != "dataset_dir"})
     for name, content in (("evaluate", evaluation), ("inference", prediction), ("config", workflow.parser.get())):
-        text = json.dumps(content, indent=1, default=str)
-        (folder / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+        file = folder / f"{name}.json"
+        if not (resume and file.exists()):  # a training that is resumed has its settings already
+            file.write_text(json.dumps(content, indent=1, default=str) + "\n", encoding="utf-8")
 
 
 def _move_aside(folder: Path) -> None:

@@ -460,7 +460,7 @@ def test_mistakes_in_inference(override, sentence, trained):
     [
         ({"batch_size": 0}, "--batch_size: expected a whole number from 1, found 0."),
         ({"features": [4, 4]}, "--features: expected 6 whole numbers from 1 in brackets, found [4, 4]."),
-        ({"image_size": [8, 8]}, "--image_size: expected 17 or more"),
+        ({"image_size": [8, 8]}, "--image_size: expected at least 17"),
         ({"resume": "maybe"}, "--resume: expected true or false, found 'maybe'."),
     ],
 )
@@ -485,8 +485,11 @@ def test_resume_with_another_network_or_after_the_end(trained, tmp_path, caplog)
     shutil.copytree(trained / "wbc", tmp_path / "out")
     logging.getLogger("monai_iels").propagate = True
     other = options("wbc", tmp_path / "out", resume=True, features=[8, 8, 8, 8, 8, 8], epochs=4)
-    with pytest.raises(ValueError, match="expected the network of this training, found another"):
+    before = (tmp_path / "out" / "evaluate.json").read_text()
+    with pytest.raises(RuntimeError) as caught:
         run(configs("wbc", "train"), **other)
+    assert "expected the network of this training, found another" in str(caught.value.__cause__)
+    assert (tmp_path / "out" / "evaluate.json").read_text() == before
     weights = torch.load(tmp_path / "out" / "model.pt", weights_only=True)
     torch.testing.assert_close(weights, torch.load(trained / "wbc" / "model.pt", weights_only=True))
     run(configs("wbc", "train"), **options("wbc", tmp_path / "out", resume=True))
