@@ -52,7 +52,12 @@ def main() -> None:
 
 def workflow(name: str, folder: str, **overrides: object) -> object:
     """Return a bundle's workflow on its embedded sample, without validation."""
-    common = {"bundle_root": str(BUNDLES / name), "output_dir": f"{folder}/{name}", "val_interval": 10**6}
+    common = {
+        "bundle_root": str(BUNDLES / name),
+        "output_dir": f"{folder}/{name}",
+        "epochs": 1000,
+        "val_interval": 1000,
+    }
     return create_workflow(
         config_file=str(BUNDLES / name / "configs" / "train.json"), logging_file=False, **{**common, **overrides}
     )
@@ -60,7 +65,7 @@ def workflow(name: str, folder: str, **overrides: object) -> object:
 
 def bundle_over_loop(features: list[int], images: int, epochs: int, folder: str) -> float:
     """Return the time of a bundle's epoch over that of a plain loop with the same tensors, network and loss."""
-    run = workflow("wbc", folder, features=features, sample_count=images, epochs=2 * epochs + 1)
+    run = workflow("wbc", folder, features=features, sample_count=images, epochs=epochs + 1, val_interval=epochs + 1)
     parser = run.parser
     trainer, network, loss, optimizer = (
         parser.get_parsed_content(key) for key in ("train#trainer", "network", "loss", "optimizer")
@@ -73,7 +78,7 @@ def bundle_over_loop(features: list[int], images: int, epochs: int, folder: str)
 
     def loop(engine: object) -> None:
         """Train for one more epoch by hand after each epoch of the bundle's, so that both see the same machine."""
-        times["bundle"].append(time.perf_counter() - began[0])
+        times["bundle"].append(ended[0] - began[0])
         start = time.perf_counter()
         network.train()
         for indices in torch.randperm(len(image)).split(batch):
@@ -82,7 +87,8 @@ def bundle_over_loop(features: list[int], images: int, epochs: int, folder: str)
             optimizer.step()
         times["loop"].append(time.perf_counter() - start)
 
-    began = [0.0]
+    began, ended = [0.0], [0.0]
+    trainer.add_event_handler(Events.ITERATION_COMPLETED, lambda: ended.__setitem__(0, time.perf_counter()))
     trainer.add_event_handler(Events.EPOCH_STARTED, lambda: began.__setitem__(0, time.perf_counter()))
     trainer.add_event_handler(Events.EPOCH_COMPLETED, loop)
     trainer.run()

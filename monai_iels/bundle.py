@@ -185,6 +185,10 @@ def _check_settings(parser: ConfigParser) -> None:
     for key in ("epochs", "batch_size", "val_interval", "repeats"):
         if not isinstance(config[key], int) or config[key] < 1:
             raise ValueError(f"--{key}: expected a whole number from 1, found {config[key]}.")
+    if config["val_interval"] > config["epochs"]:
+        raise ValueError(
+            f"--val_interval: expected at most the {config['epochs']} epochs, found {config['val_interval']}."
+        )
     for key, length in (("features", 6), ("image_size", config["spatial_dims"])):
         value = config[key]
         if not isinstance(value, list) or len(value) != length or not all(isinstance(v, int) and v > 0 for v in value):
@@ -224,9 +228,13 @@ def prepare_output(output_dir: str, resume: bool) -> None:
     folder = Path(output_dir)
     if not resume:
         _move_aside(folder)
+    ours = logging.getLogger("monai_iels")
+    for handler in [h for h in ours.handlers if isinstance(h, logging.FileHandler)]:  # of a training before this one
+        ours.removeHandler(handler)
+        handler.close()
     log = logging.FileHandler(folder / "training.log", encoding="utf-8")
     log.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
-    logging.getLogger("monai_iels").addHandler(log)
+    ours.addHandler(log)
     workflow = _evaluating(ConfigWorkflow)
     configs = Path(os.path.abspath(workflow.config_root_path))
     evaluation = {"config_file": [str(configs / f"{name}.json") for name in ("train", "evaluate")], **settings()}

@@ -460,6 +460,7 @@ def test_mistakes_in_inference(override, sentence, trained):
     [
         ({"batch_size": 0}, "--batch_size: expected a whole number from 1, found 0."),
         ({"features": [4, 4]}, "--features: expected 6 whole numbers from 1 in brackets, found [4, 4]."),
+        ({"val_interval": 5}, "--val_interval: expected at most the 2 epochs, found 5."),
         ({"image_size": [8, 8]}, "--image_size: expected at least 17"),
         ({"resume": "maybe"}, "--resume: expected true or false, found 'maybe'."),
     ],
@@ -525,6 +526,14 @@ def test_equal_names_are_refused_before_anything_is_written(trained, tmp_path):
         run(args.pop("config_file"), **{**args, "dataset_dir": str(tmp_path), "predictions": str(tmp_path / "out")})
     assert "a.jpg and" in str(caught.value.code)
     assert not (tmp_path / "out").exists()
+
+
+def test_wide_images_are_refused(trained, tmp_path):
+    Image.fromarray(np.full((40, 40), 40000, np.uint16)).save(tmp_path / "wide.png")
+    args = json.loads((trained / "wbc" / "inference.json").read_text())
+    with pytest.raises(SystemExit) as caught:
+        run(args.pop("config_file"), **{**args, "dataset_dir": str(tmp_path), "predictions": str(tmp_path / "out")})
+    assert "Expected images of 8 bits, found I;16" in str(caught.value.code)
 
 
 def test_inference_agrees_with_evaluation_on_an_image_of_another_size(trained, tmp_path):

@@ -11,7 +11,6 @@
 
 """Opening one file: its size, its pixels, and what is wrong with it; and the transforms that do so in a pipeline."""
 
-import operator
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,6 +34,7 @@ __all__ = [
     "LoadFileDict",
     "LoadFiled",
     "as_mask",
+    "as_rgb",
     "explain",
     "foreign_values",
     "open_image",
@@ -67,12 +67,23 @@ def open_shape(file: str) -> tuple[int, ...]:
 
 def open_image(file: str) -> np.ndarray:
     """Return the pixels of an image as RGB ``(height, width, 3)``, or of a volume ``(x, y, z)``."""
-    return _pixels(file, operator.methodcaller("convert", "RGB"))
+    return _pixels(file, as_rgb)
 
 
 def open_mask(file: str) -> np.ndarray:
     """Return the values of a mask ``(height, width)``, or of a volume ``(x, y, z)``; a palette is resolved to gray."""
     return _pixels(file, as_mask)
+
+
+def as_rgb(image: Image.Image) -> Image.Image:
+    """Return an image in 8 bits of red, green and blue.
+
+    Raises:
+        ValueError: for more bits, which would be cut off.
+    """
+    if image.mode[0] in "IF":
+        raise ValueError(f"an image needs 8 bits a channel, not the mode {image.mode}")
+    return image.convert("RGB")
 
 
 def as_mask(image: Image.Image) -> Image.Image:
@@ -147,7 +158,7 @@ class LoadFiled(MapTransform):
 
     Args:
         keys: keys of the files.
-        reader: an image reader of MONAI's, such as ``PILReader(converter=operator.methodcaller("convert", "RGB"))``.
+        reader: an image reader of MONAI's, such as ``PILReader(converter=as_rgb)``.
         allow_missing_keys: whether a case may lack a key.
 
     Raises:
