@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import mlflow
+import monai
 import numpy as np
 import torch
 from mlflow.models import ModelSignature
@@ -44,7 +45,7 @@ __all__ = ["export_version", "main", "promote", "register"]
 
 logger = logging.getLogger(__name__)
 
-_REQUIREMENTS = [f"{name}=={version}" for name, version in (("monai", "1.6.1"), ("numpy", np.__version__))]
+_REQUIREMENTS = [f"monai=={monai.__version__}", f"numpy=={np.__version__}"]
 _TOLERANCE = 1e-5
 
 
@@ -65,10 +66,13 @@ def register(output_dir: str, name: str) -> bool:
         return False
     folder = Path(output_dir)
     journal = Journal(folder / "tracking")
-    if not journal.file.exists() or not (folder / "model.pt").exists():
-        raise FileNotFoundError(
-            f"{folder}: expected a tracked training with model.pt, found none. Train with track true."
+    ends = [entry["status"] for entry in journal.entries() if entry["kind"] == "status"]
+    if ends[-1:] != ["FINISHED"] or not (folder / "model.pt").exists():
+        found = f"one that was {ends[-1]}" if ends else "none"
+        logger.warning(
+            f"{name} was not registered. {folder}: expected a tracked training that finished, found {found}."
         )
+        return False
     opening = journal.entries()[0]
     try:
         run_id = deliver(journal)
@@ -112,14 +116,15 @@ def _log_models(folder: Path, name: str, run_id: str, journal: Journal) -> list[
     network.load_state_dict(torch.load(folder / "model.pt", map_location="cpu", weights_only=True))
     tags = _tags(folder, journal, run_id)
     client = mlflow.MlflowClient()
-    status = client.get_run(run_id).info.status
-    logged = []
-    with mlflow.start_run(run_id=run_id):
-        logged.append((name, _log_network(network.eval(), config, name)))
-        logged.append((f"{name}-predict", _log_predictor(folder, config, f"{name}-predict")))
-    client.set_terminated(run_id, status if status != "RUNNING" else "FINISHED")
+    before = client.get_run(run_id).info
+    try:
+        with mlflow.start_run(run_id=run_id):
+            uris = {name: _log_network(network.eval(), config), f"{name}-predict": _log_predictor(folder, config)}
+    finally:
+        client.set_terminated(run_id, before.status, end_time=before.end_time)
     versions = []
-    for model, version in logged:
+    for model, uri in uris.items():
+        version = str(mlflow.register_model(uri, model).version)
         for key, value in tags.items():
             client.set_model_version_tag(model, version, key, value)
         client.set_registered_model_alias(model, "candidate", version)
@@ -154,11 +159,11 @@ def _is_champion(client: mlflow.MlflowClient, model: str, tags: dict[str, str]) 
         return True
     champion = client.get_model_version_by_alias(model, "champion").tags
     same = champion.get("dataset_fingerprint") == tags["dataset_fingerprint"]
-    return same and float(tags["val_mean_dice"]) > float(champion["val_mean_dice"])
+    return same and not float(tags["val_mean_dice"]) <= float(champion.get("val_mean_dice", "nan"))
 
 
-def _log_network(network: nn.Module, config: dict[str, Any], name: str) -> str:
-    """Log the network in MLflow's pickle-free format, and compare it after loading."""
+def _log_network(network: nn.Module, config: dict[str, Any]) -> str:
+    """Log the network in MLflow's pickle-free format, compare it after loading, and return its address."""
     if any(module.training for module in network.modules()):
         raise ValueError("Expected a network in eval mode, found one in train mode. Call network.eval() first.")
     dims, channels = config["spatial_dims"], config["in_channels"]
@@ -170,7 +175,6 @@ def _log_network(network: nn.Module, config: dict[str, Any], name: str) -> str:
         name="network",
         signature=ModelSignature(inputs, outputs),
         input_example=example,
-        registered_model_name=name,
         pip_requirements=[*_REQUIREMENTS, f"torch=={torch.__version__.split('+')[0]}"],
     )
     loaded = mlflow.pytorch.load_model(info.model_uri)
@@ -180,11 +184,11 @@ def _log_network(network: nn.Module, config: dict[str, Any], name: str) -> str:
             difference = float((loaded(x) - network(x)).abs().max())
         if not difference <= _TOLERANCE:
             raise RuntimeError(f"The model differs by {difference:.2g} after loading; it was not announced.")
-    return str(info.registered_model_version)
+    return str(info.model_uri)
 
 
-def _log_predictor(folder: Path, config: dict[str, Any], name: str) -> str:
-    """Log the model that takes raw pixels, as code with its config and weights.
+def _log_predictor(folder: Path, config: dict[str, Any]) -> str:
+    """Log the model that takes raw pixels, as code with its config and weights, and see that it predicts.
 
     It has no schema of inputs, since MLflow would turn any numbers into bytes without a word; it checks them itself.
     """
@@ -197,10 +201,13 @@ def _log_predictor(folder: Path, config: dict[str, Any], name: str) -> str:
             python_model=serving.__file__,
             artifacts={"config": str(file), "weights": str(folder / "model.pt")},
             signature=ModelSignature(params=params),
-            registered_model_name=name,
             pip_requirements=["mlflow", *_REQUIREMENTS, "matplotlib", f"torch=={torch.__version__.split('+')[0]}"],
         )
-    return str(info.registered_model_version)
+    shape = (40, 52, 3) if config["spatial_dims"] == 2 else (20, 30, 25)
+    label = mlflow.pyfunc.load_model(info.model_uri).predict(np.full(shape, 100, np.uint8))
+    if label.shape != shape[: config["spatial_dims"]]:
+        raise RuntimeError(f"The model returned labels of shape {label.shape} for {shape}; it was not announced.")
+    return str(info.model_uri)
 
 
 def promote(name: str, version: str, alias: str) -> None:

@@ -29,6 +29,7 @@ from mlflow.pyfunc import PythonModel
 from monai.bundle import ConfigParser
 from monai.data import MetaTensor
 from monai.transforms import Compose
+from monai.transforms.utils import convert_applied_interp_mode
 
 __all__ = ["SegmentationModel"]
 
@@ -65,18 +66,19 @@ class SegmentationModel(PythonModel):
         }
         case = self.processing(case)
         with torch.no_grad():
-            logits = self.inferer(case["image"][None], self.network)[0]
-        case["image"] = MetaTensor(
-            torch.as_tensor(logits).softmax(0),
-            meta=case["image"].meta,
-            applied_operations=case["image"].applied_operations,
-        )
-        found = self.processing.inverse(case)["image"].numpy()
-        if self.dims == 2:
-            found = found.swapaxes(1, 2)
+            probabilities = torch.as_tensor(self.inferer(case["image"][None], self.network)[0]).softmax(0)
         if (params or {}).get("probabilities"):
-            return found.astype(np.float32)
-        return self.values[found.argmax(0)]
+            return self._in_place(probabilities, case["image"]).astype(np.float32)
+        return self.values[self._in_place(probabilities.argmax(0, keepdim=True), case["image"])[0].astype(np.int64)]
+
+    def _in_place(self, values: torch.Tensor, image: MetaTensor) -> np.ndarray:
+        """Bring what was found into the geometry of the input, classes by their nearest neighbors."""
+        operations = image.applied_operations
+        if not values.is_floating_point():
+            operations = convert_applied_interp_mode(operations, mode="nearest", align_corners=None)
+        placed = MetaTensor(values.float(), meta=image.meta, applied_operations=operations)
+        found = self.processing.inverse({"image": placed})["image"].numpy()
+        return found.swapaxes(1, 2) if self.dims == 2 else found
 
     def _pixels(self, model_input: Any) -> np.ndarray:
         """Return the input as an array that can be segmented, or refuse it in one sentence."""

@@ -28,11 +28,17 @@ import numpy as np
 import pytest
 import torch
 from monai.bundle import ConfigParser, create_workflow
-from test_bundle import FEATURES, configs, history, options, run, words
+from test_bundle import FEATURES, configs, history, run, words
+from test_bundle import options as small_options
 
 from monai_iels import registry
 from monai_iels.handlers.__main__ import main as handlers_main
 from monai_iels.handlers.journal import Journal, deliver
+
+
+def options(name, output, **more):
+    """Return the overrides of a run that takes seconds and is tracked."""
+    return small_options(name, output, **{"track": True, **more})
 
 
 def free_port():
@@ -294,6 +300,8 @@ def test_a_torn_last_line_of_a_journal_is_no_entry(tmp_path):
     with journal.file.open("a") as stream:
         stream.write('{"kind": "metr')
     assert [entry["kind"] for entry in journal.entries()] == ["open", "metrics"]
+    journal.append("resumed")
+    assert [entry["kind"] for entry in journal.entries()] == ["open", "metrics", "resumed"]
 
 
 @pytest.mark.skipif(
@@ -470,7 +478,7 @@ def test_a_network_in_train_mode_cannot_be_logged(tracked):
     network = network_of(tracked)
     network.down_1.train()
     with pytest.raises(ValueError, match="found one in train mode"):
-        registry._log_network(network, {}, "never")
+        registry._log_network(network, {})
 
 
 # serving

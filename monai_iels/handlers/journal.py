@@ -52,28 +52,45 @@ class Journal:
     def begin(self, **opening: Any) -> None:
         """Write the first entry, unless this journal goes on with a run that was begun before."""
         (self.folder / "files").mkdir(parents=True, exist_ok=True)
-        if not self.file.exists():
+        if not self.entries():
             self.append("open", **opening)
 
     def append(self, kind: str, **content: Any) -> None:
-        """Add an entry with the present time."""
+        """Add an entry with the present time; a disk that is full costs the entry, not the training."""
         line = json.dumps({"kind": kind, "time": int(time.time() * 1000), **content})
-        with self._lock, self.file.open("a", encoding="utf-8") as stream:
-            stream.write(line + "\n")
+        try:
+            with self._lock:
+                self._cut_torn_line()
+                with self.file.open("a", encoding="utf-8") as stream:
+                    stream.write(line + "\n")
+        except OSError as error:
+            logger.warning(f"{self.file}: expected to write to it, found '{error}'. This is not tracked.")
+
+    def _cut_torn_line(self) -> None:
+        """Remove a last line that a kill has cut off, so that the next one is not glued to it."""
+        if not self.file.exists():
+            return
+        with self.file.open("r+b") as stream:
+            data = stream.read()
+            if data and not data.endswith(b"\n"):
+                stream.truncate(data.rfind(b"\n") + 1)
 
     def keep(self, file: str | os.PathLike[str], place: str = "") -> None:
         """Add a file as an artifact in the folder ``place``; it is copied, since it may change or go."""
         source = Path(file)
         target = self.folder / "files" / f"{len(self.entries())}-{source.name}"
-        shutil.copy(source, target)
+        try:
+            shutil.copy(source, target)
+        except OSError as error:
+            logger.warning(f"{source}: expected to copy it to {target.parent}, found '{error}'. It is not tracked.")
+            return
         self.append("artifact", file=target.name, name=source.name, place=place)
 
     def entries(self) -> list[dict[str, Any]]:
         """Return all entries that are complete; a last line that was cut off by a kill is none."""
         if not self.file.exists():
             return []
-        lines = self.file.read_text(encoding="utf-8").split("\n")[:-1]
-        return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
+        return [json.loads(line) for line in self.file.read_text(encoding="utf-8").split("\n")[:-1] if line]
 
     def has_metrics(self, step: int) -> bool:
         """Return whether metrics of this step are recorded."""
@@ -81,8 +98,10 @@ class Journal:
 
     def delivered(self) -> dict[str, Any]:
         """Return how many entries arrived, and as which run."""
-        file = self.folder / "delivered"
-        return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"count": 0, "run_id": None}
+        try:
+            return json.loads((self.folder / "delivered").read_text(encoding="utf-8"))
+        except (OSError, ValueError):  # nothing yet, or unreadable: what is sent twice counts once
+            return {"count": 0, "run_id": None}
 
     def mark(self, count: int, run_id: str | None) -> None:
         """Note that the first ``count`` entries arrived."""
@@ -103,7 +122,7 @@ def deliver(journal: Journal, stop: threading.Event | None = None) -> str | None
         Exception: whatever MLflow raises where the server does not take an entry; the rest stays pending.
     """
     # the courier tries again by itself, so one request need not wait for minutes
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
     from mlflow import MlflowClient
 
@@ -182,13 +201,11 @@ class Courier(threading.Thread):
         self.run_id = journal.delivered()["run_id"]
         self._news = threading.Event()
         self._stop_now = threading.Event()
-        self._idle = threading.Event()
         self._closing = False
         self._warned = False
 
     def notify(self) -> None:
         """Say that there is something new to deliver."""
-        self._idle.clear()
         self._news.set()
 
     def run(self) -> None:
@@ -202,14 +219,11 @@ class Courier(threading.Thread):
             except Exception as error:
                 self._complain(error)
                 pause = min(2 * pause, _LONGEST_PAUSE)
-                if self._stop_now.wait(0.2 if self._closing else 0.0):
-                    return
+                self._stop_now.wait(0.5 if self._closing else 0.0)
                 continue
             if self._warned:
                 logger.warning("The tracking server answers again; everything recorded was delivered.")
             self._warned, pause = False, 1.0
-            if not self._news.is_set():
-                self._idle.set()
 
     def _complain(self, error: Exception) -> None:
         if not self._warned:
@@ -223,9 +237,11 @@ class Courier(threading.Thread):
     def close(self, patience: float = 20.0) -> bool:
         """Wait for what is pending, but not for ever; return whether all arrived."""
         self._closing = True
-        self.notify()
-        self._idle.wait(5.0 if self._warned else patience)
-        done = self._idle.is_set()
+        end = time.monotonic() + (5.0 if self._warned else patience)
+        while any(self.journal.pending()) and time.monotonic() < end:
+            self.notify()
+            time.sleep(0.05)
+        done = not any(self.journal.pending())
         self._stop_now.set()
         self._news.set()
         if done:

@@ -138,7 +138,9 @@ class Tracking(MLFlowHandler):
 
     def start(self, engine: Any) -> None:
         """Begin a run, or go on with the one that was interrupted."""
-        known = self.journal.file.exists()
+        if not self.resume and self.journal.file.exists():
+            os.replace(self.journal.folder, f"{self.journal.folder}-{uuid.uuid4().hex[:6]}")
+        known = bool(self.journal.entries())
         self.journal.begin(
             key=uuid.uuid4().hex,
             tracking_uri=self.uri,
@@ -168,6 +170,7 @@ class Tracking(MLFlowHandler):
     def start_epoch(self, engine: Any) -> None:
         """Begin to measure an epoch."""
         self.losses = []
+        self.learning_rate = engine.optimizer.param_groups[0]["lr"]
         self.began = time.monotonic()
 
     def count(self, engine: Any) -> None:
@@ -180,7 +183,7 @@ class Tracking(MLFlowHandler):
         if self.journal.has_metrics(epoch):
             return
         values = {"loss": float(torch.stack(self.losses).mean()), "seconds": time.monotonic() - self.began}
-        values["learning_rate"] = engine.optimizer.param_groups[0]["lr"]
+        values["learning_rate"] = self.learning_rate
         if self.evaluator.state.epoch == epoch:
             values.update({name: float(value) for name, value in self.evaluator.state.metrics.items()})
         if self.system_metrics:
@@ -198,10 +201,12 @@ class Tracking(MLFlowHandler):
 
     def fail(self, engine: Any, error: BaseException) -> None:
         """Record that the training failed or was killed, and let the error go on."""
-        killed = isinstance(error, KeyboardInterrupt | SystemExit)
-        reason = str(error).splitlines()[0][:500] if str(error) else type(error).__name__
-        self.journal.append("tags", values={"stopped": f"{type(error).__name__}: {reason}"})
-        self.end("KILLED" if killed else "FAILED")
+        if self.courier is not None:
+            killed = isinstance(error, KeyboardInterrupt | _Terminated)
+            reason = str(error).splitlines()[0][:500] if str(error) else type(error).__name__
+            self.journal.append("tags", values={"stopped": f"{type(error).__name__.strip('_')}: {reason}"})
+            super().complete()
+            self.end("KILLED" if killed else "FAILED")
         raise error
 
     def end(self, status: str) -> None:
@@ -211,25 +216,27 @@ class Tracking(MLFlowHandler):
         self.journal.append("status", status=status)
         if self._signal is not None:
             signal.signal(signal.SIGTERM, self._signal)
-        if self.courier.close():
-            logger.info(
-                f"Tracking: {self.uri}, experiment {self.experiment_name}, run {self.courier.run_id} ({status})."
-            )
+        courier, self.courier = self.courier, None
+        if courier.close():
+            logger.info(f"Tracking: {self.uri}, experiment {self.experiment_name}, run {courier.run_id} ({status}).")
         else:
             logger.warning(
                 "Not all of the tracking was delivered. Later: python -m monai_iels.handlers replay "
                 f"{self.journal.folder}"
             )
-        self.courier = None
 
     def _notify(self) -> None:
         if self.courier is not None:
             self.courier.notify()
 
 
+class _Terminated(SystemExit):
+    """SIGTERM, as an exception."""
+
+
 def _terminate(number: int, frame: FrameType | None) -> None:
     """Turn SIGTERM into an exception that the training's handlers see."""
-    raise SystemExit(128 + number)
+    raise _Terminated(128 + number)
 
 
 def _system() -> dict[str, float]:
