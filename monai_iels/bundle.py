@@ -237,10 +237,11 @@ def prepare_output(output_dir: str, resume: bool) -> None:
     ours.addHandler(log)
     workflow = _evaluating(ConfigWorkflow)
     configs = Path(os.path.abspath(workflow.config_root_path))
-    evaluation = {"config_file": [str(configs / f"{name}.json") for name in ("train", "evaluate")], **settings()}
+    chosen = settings()
+    evaluation = {"config_file": [str(configs / f"{name}.json") for name in ("train", "evaluate")], **chosen}
     prediction: dict[str, Any] = {"config_file": str(configs / "inference.json")}
     known = ConfigParser.load_config_file(configs / "inference.json")["known_keys"]
-    prediction.update({key: value for key, value in settings().items() if key in known and key != "dataset_dir"})
+    prediction.update({key: value for key, value in chosen.items() if key in known and key != "dataset_dir"})
     for name, content in (("evaluate", evaluation), ("inference", prediction), ("config", workflow.parser.get())):
         file = folder / f"{name}.json"
         if not (resume and file.exists()):  # a training that is resumed has its settings already

@@ -36,8 +36,7 @@ from mlflow.types import ParamSchema, ParamSpec, Schema, TensorSpec
 from monai.bundle import ConfigParser
 from torch import nn
 
-from monai_iels import serving
-from monai_iels.handlers.journal import Journal, deliver
+from monai_iels.handlers.journal import Journal, deliver, first_line
 from monai_iels.handlers.tracking import default_tracking_uri
 from monai_iels.handlers.training import is_first_rank, save_complete
 
@@ -66,22 +65,21 @@ def register(output_dir: str, name: str) -> bool:
         return False
     folder = Path(output_dir)
     journal = Journal(folder / "tracking")
-    ends = [entry["status"] for entry in journal.entries() if entry["kind"] == "status"]
+    entries = journal.entries()
+    ends = [entry["status"] for entry in entries if entry["kind"] == "status"]
     if ends[-1:] != ["FINISHED"] or not (folder / "model.pt").exists():
         found = f"one that was {ends[-1]}" if ends else "none"
         logger.warning(
             f"{name} was not registered. {folder}: expected a tracked training that finished, found {found}."
         )
         return False
-    opening = journal.entries()[0]
     try:
         run_id = deliver(journal)
-        with _tracking(opening["tracking_uri"]):
-            versions = _log_models(folder, name, str(run_id), journal)
+        with _tracking(entries[0]["tracking_uri"]):
+            versions = _log_models(folder, name, str(run_id), entries)
     except Exception as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         logger.warning(
-            f"{name} was not registered ('{reason}'). "
+            f"{name} was not registered ('{first_line(error)}'). "
             f"Later: python -m monai_iels.registry register {name} --root {folder}"
         )
         return False
@@ -110,11 +108,11 @@ def _tracking(uri: str) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _log_models(folder: Path, name: str, run_id: str, journal: Journal) -> list[tuple[str, str, bool]]:
+def _log_models(folder: Path, name: str, run_id: str, entries: list[dict[str, Any]]) -> list[tuple[str, str, bool]]:
     config = _inference_config(folder)
     network = ConfigParser(config).get_parsed_content("network_def")
     network.load_state_dict(torch.load(folder / "model.pt", map_location="cpu", weights_only=True))
-    tags = _tags(folder, journal, run_id)
+    tags = _tags(folder, entries, run_id)
     client = mlflow.MlflowClient()
     before = client.get_run(run_id).info
     try:
@@ -143,11 +141,11 @@ def _inference_config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def _tags(folder: Path, journal: Journal, run_id: str) -> dict[str, str]:
+def _tags(folder: Path, entries: list[dict[str, Any]], run_id: str) -> dict[str, str]:
     with (folder / "history.csv").open(newline="", encoding="utf-8") as stream:
         best = max(float(row["val_mean_dice"]) for row in csv.DictReader(stream) if row.get("val_mean_dice"))
     known: dict[str, Any] = {}
-    for entry in journal.entries():
+    for entry in entries:
         if entry["kind"] in ("params", "tags"):
             known.update(entry["values"])
     wanted = ("source", "dataset_fingerprint", "dataset_synthetic", "bundle", "bundle_version")
@@ -198,7 +196,7 @@ def _log_predictor(folder: Path, config: dict[str, Any]) -> str:
         file.write_text(json.dumps(config), encoding="utf-8")
         info = mlflow.pyfunc.log_model(
             name="predict",
-            python_model=serving.__file__,
+            python_model=str(Path(__file__).with_name("serving.py")),
             artifacts={"config": str(file), "weights": str(folder / "model.pt")},
             signature=ModelSignature(params=params),
             pip_requirements=["mlflow", *_REQUIREMENTS, "matplotlib", f"torch=={torch.__version__.split('+')[0]}"],
@@ -231,7 +229,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with _tracking(uri):
             return options.run(options)
     except (mlflow.exceptions.MlflowException, FileNotFoundError, ValueError) as error:
-        print(str(error).splitlines()[0], file=sys.stderr)
+        print(first_line(error), file=sys.stderr)
         return 1
 
 

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from monai_iels.handlers.journal import Journal, deliver
+from monai_iels.handlers.journal import Journal, deliver, first_line
 
 __all__ = ["main"]
 
@@ -39,8 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             run_id = deliver(journal)
         except Exception as error:
             failed += 1
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            print(f"{file.parent}: expected a server that takes {count} entries, found '{reason}'.", file=sys.stderr)
+            found = first_line(error)
+            print(f"{file.parent}: expected a server that takes {count} entries, found '{found}'.", file=sys.stderr)
         else:
             print(f"{file.parent}: {count} entries delivered to run {run_id}.")
     return 1 if failed else 0

@@ -28,12 +28,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Courier", "Journal", "deliver"]
+from monai_iels.handlers.training import complete_file
+
+__all__ = ["Courier", "Journal", "deliver", "first_line"]
 
 logger = logging.getLogger(__name__)
 
 _TAG = "monai_iels.run"
 _LONGEST_PAUSE = 30.0
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of what an error says, or its kind where it says nothing."""
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 class Journal:
@@ -71,9 +78,12 @@ class Journal:
         if not self.file.exists():
             return
         with self.file.open("r+b") as stream:
-            data = stream.read()
-            if data and not data.endswith(b"\n"):
-                stream.truncate(data.rfind(b"\n") + 1)
+            if not stream.seek(0, os.SEEK_END):
+                return
+            stream.seek(-1, os.SEEK_END)
+            if stream.read(1) != b"\n":
+                stream.seek(0)
+                stream.truncate(stream.read().rfind(b"\n") + 1)
 
     def keep(self, file: str | os.PathLike[str], place: str = "") -> None:
         """Add a file as an artifact in the folder ``place``; it is copied, since it may change or go."""
@@ -105,9 +115,8 @@ class Journal:
 
     def mark(self, count: int, run_id: str | None) -> None:
         """Note that the first ``count`` entries arrived."""
-        part = self.folder / ".delivered.part"
-        part.write_text(json.dumps({"count": count, "run_id": run_id}), encoding="utf-8")
-        os.replace(part, self.folder / "delivered")
+        with complete_file(self.folder / "delivered") as part:
+            part.write_text(json.dumps({"count": count, "run_id": run_id}), encoding="utf-8")
 
     def pending(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the number and the content of each entry that did not arrive yet."""
@@ -130,8 +139,7 @@ def deliver(journal: Journal, stop: threading.Event | None = None) -> str | None
     entries = journal.entries()
     if not entries:
         return run_id
-    opening = entries[0]
-    client = MlflowClient(tracking_uri=opening["tracking_uri"])
+    client = MlflowClient(tracking_uri=entries[0]["tracking_uri"])
     for number, entry in journal.pending():
         if stop is not None and stop.is_set():
             break
@@ -227,10 +235,9 @@ class Courier(threading.Thread):
 
     def _complain(self, error: Exception) -> None:
         if not self._warned:
-            reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
             logger.warning(
-                f"Tracking is not delivered for now ('{reason}'). The training goes on, and everything is kept in "
-                f"{self.journal.folder}."
+                f"Tracking is not delivered for now ('{first_line(error)[:200]}'). The training goes on, and "
+                f"everything is kept in {self.journal.folder}."
             )
         self._warned = True
 

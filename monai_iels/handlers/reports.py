@@ -28,7 +28,7 @@ from ignite.engine import Events
 from tqdm import tqdm
 
 from monai_iels.handlers.tracking import track_files
-from monai_iels.handlers.training import is_first_rank, mean_loss
+from monai_iels.handlers.training import complete_file, is_first_rank, mean_loss
 from monai_iels.networks import IELNet
 from monai_iels.pictures import Panel, contact_sheet, curves, layer_sheet, most_of, panel, upright, upright_image
 
@@ -68,6 +68,7 @@ class TrainingReport:
         if not self.history and epoch > 1:
             self.history = [row for row in self._read_history() if row["epoch"] < epoch]
         self.began = time.monotonic()
+        self.learning_rate = engine.optimizer.param_groups[0]["lr"]
         self.losses: list[torch.Tensor] = []
         self.bar = tqdm(
             total=state.epoch_length,
@@ -85,18 +86,19 @@ class TrainingReport:
         self.bar.update()
 
     def end_epoch(self, engine: Any) -> None:
-        """Say how the epoch went, in one line."""
+        """Say how the epoch went, in one line, and leave its numbers in ``engine.state.epoch_report``."""
         self.bar.close()
         loss = mean_loss(self.losses)
         if not is_first_rank():
             return
         epoch, last = engine.state.epoch, engine.state.max_epochs
         row = {"epoch": float(epoch), "loss": loss}
-        row["learning_rate"] = engine.optimizer.param_groups[0]["lr"]
+        row["learning_rate"] = self.learning_rate
         judged = self.evaluator.state
         if judged.epoch == epoch:
             row.update({name: float(value) for name, value in judged.metrics.items()})
         row["seconds"] = time.monotonic() - self.began
+        engine.state.epoch_report = row
         self.history.append(row)
         self._write_history()
         recent = [r["seconds"] for r in self.history[-5:]]
@@ -145,12 +147,13 @@ class TrainingReport:
     def _write_history(self) -> None:
         names = list(dict.fromkeys(name for row in self.history for name in row))
         self.folder.mkdir(parents=True, exist_ok=True)
-        part = self.folder / ".history.csv.part"
-        with part.open("w", newline="", encoding="utf-8") as stream:
+        with (
+            complete_file(self.folder / "history.csv") as part,
+            part.open("w", newline="", encoding="utf-8") as stream,
+        ):
             writer = csv.DictWriter(stream, names)
             writer.writeheader()
             writer.writerows(self.history)
-        part.replace(self.folder / "history.csv")
 
 
 def _shown(name: str, row: Mapping[str, float]) -> str:

@@ -28,7 +28,7 @@ import torch
 from ignite.engine import Events
 from monai.handlers import MLFlowHandler
 
-from monai_iels.handlers.journal import Courier, Journal
+from monai_iels.handlers.journal import Courier, Journal, first_line
 from monai_iels.handlers.training import is_first_rank
 
 __all__ = ["Tracking", "default_tracking_uri", "track_files"]
@@ -70,11 +70,10 @@ class Tracking(MLFlowHandler):
 
     Everything is written to a journal below ``output_dir`` first, and delivered in the background. What cannot be
     delivered stays there, and ``python -m monai_iels.handlers replay DIR`` delivers it later. Metrics are logged once
-    an epoch: the loss, the learning rate, the seconds, and the evaluator's metrics.
+    an epoch, as :class:`TrainingReport` has measured them, which comes before this among the handlers.
 
     Args:
         output_dir: folder of the training, and of its embedded database and artifacts.
-        evaluator: the engine that judges the network.
         tracking_uri: address of a tracking server; ``MLFLOW_TRACKING_URI`` goes first, and a database below
             ``output_dir`` is used where there is neither.
         experiment_name: name of the experiment.
@@ -89,7 +88,6 @@ class Tracking(MLFlowHandler):
     def __init__(
         self,
         output_dir: str,
-        evaluator: Any,
         tracking_uri: str | None = None,
         experiment_name: str = "monai_iels",
         run_name: str = "training",
@@ -100,14 +98,12 @@ class Tracking(MLFlowHandler):
         system_metrics: bool = False,
     ) -> None:
         self.folder = Path(output_dir)
-        self.evaluator = evaluator
         self.journal = Journal(self.folder / _FOLDER)
         self.uri = default_tracking_uri(output_dir, tracking_uri)
         self.tags = dict(tags or {})
         self.resume = resume
         self.system_metrics = system_metrics
         self.courier: Courier | None = None
-        self.losses: list[torch.Tensor] = []
         self._signal: Any = None
         # MONAI's own constructor would open a connection at once, which may fail; it gets an address that needs none.
         chosen = os.environ.pop("MLFLOW_TRACKING_URI", None)
@@ -132,8 +128,6 @@ class Tracking(MLFlowHandler):
         if not is_first_rank():
             return
         super().attach(engine)
-        engine.add_event_handler(Events.EPOCH_STARTED, self.start_epoch)
-        engine.add_event_handler(Events.ITERATION_COMPLETED, self.count)
         engine.add_event_handler(Events.EXCEPTION_RAISED, self.fail)
 
     def start(self, engine: Any) -> None:
@@ -167,25 +161,12 @@ class Tracking(MLFlowHandler):
             return None
         return (Path(os.path.abspath(self.uri.removeprefix("sqlite:///"))).parent / "mlartifacts").as_uri()
 
-    def start_epoch(self, engine: Any) -> None:
-        """Begin to measure an epoch."""
-        self.losses = []
-        self.learning_rate = engine.optimizer.param_groups[0]["lr"]
-        self.began = time.monotonic()
-
-    def count(self, engine: Any) -> None:
-        """Keep the loss of an iteration, without asking for its value."""
-        self.losses.append(engine.state.output["loss"].detach())
-
     def log_epoch(self, engine: Any) -> None:
         """Record the epoch's numbers, unless they were recorded before an interruption."""
         epoch = engine.state.epoch
         if self.journal.has_metrics(epoch):
             return
-        values = {"loss": float(torch.stack(self.losses).mean()), "seconds": time.monotonic() - self.began}
-        values["learning_rate"] = self.learning_rate
-        if self.evaluator.state.epoch == epoch:
-            values.update({name: float(value) for name, value in self.evaluator.state.metrics.items()})
+        values = {name: value for name, value in engine.state.epoch_report.items() if name != "epoch"}
         if self.system_metrics:
             values.update(_system())
         self._log_metrics(values, step=epoch)
@@ -203,8 +184,8 @@ class Tracking(MLFlowHandler):
         """Record that the training failed or was killed, and let the error go on."""
         if self.courier is not None:
             killed = isinstance(error, KeyboardInterrupt | _Terminated)
-            reason = str(error).splitlines()[0][:500] if str(error) else type(error).__name__
-            self.journal.append("tags", values={"stopped": f"{type(error).__name__.strip('_')}: {reason}"})
+            kind = type(error).__name__.strip("_")
+            self.journal.append("tags", values={"stopped": f"{kind}: {first_line(error)[:500]}"})
             super().complete()
             self.end("KILLED" if killed else "FAILED")
         raise error

@@ -16,7 +16,8 @@ from __future__ import annotations
 import logging
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,15 @@ from torch import nn
 
 from monai_iels.layers import InverseEvolutionLayer
 
-__all__ = ["SeedEachEpoch", "StopOnNan", "TrainingCheckpoint", "is_first_rank", "mean_loss", "save_complete"]
+__all__ = [
+    "SeedEachEpoch",
+    "StopOnNan",
+    "TrainingCheckpoint",
+    "complete_file",
+    "is_first_rank",
+    "mean_loss",
+    "save_complete",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -110,14 +119,20 @@ class StopOnNan:
         return "Lower learning_rate; if that does not help, look at the images for values that are not finite."
 
 
+@contextmanager
+def complete_file(file: Path) -> Iterator[Path]:
+    """Give a temporary name to write to, and move it to ``file`` when all went well."""
+    part = file.with_name(f".{file.name}.part")
+    yield part
+    os.replace(part, file)
+
+
 def save_complete(value: Any, file: Path) -> None:
     """Save under a temporary name, and move there only what is complete on disk."""
-    part = file.with_name(f".{file.name}.part")
-    with part.open("wb") as stream:
+    with complete_file(file) as part, part.open("wb") as stream:
         torch.save(value, stream)
         stream.flush()
         os.fsync(stream.fileno())
-    os.replace(part, file)
 
 
 class TrainingCheckpoint:
