@@ -13,7 +13,7 @@
 
 from monai_iels.evolutions import ConvexCurveMotion, Evolution, HeatDiffusion
 from monai_iels.layers import ForwardEvolutionLayer, InverseEvolutionLayer
-from monai_iels.losses import GradientEnergyLoss
+from monai_iels.losses import GeneralizedCrossEntropyLoss, GradientEnergyLoss
 from monai_iels.metrics import ConvexityMetric, RoughnessMetric
 from monai_iels.networks import IELNet
 from monai_iels.transforms import (
@@ -40,6 +40,7 @@ __all__ = [
     "EvolveDict",
     "Evolved",
     "ForwardEvolutionLayer",
+    "GeneralizedCrossEntropyLoss",
     "GradientEnergyLoss",
     "HeatDiffusion",
     "IELNet",

@@ -64,6 +64,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _OUTPUTS = {
+    "cases.csv",
     "config.json",
     "curves.png",
     "evaluate.json",
@@ -79,6 +80,7 @@ _OUTPUTS = {
 }
 _INTERNAL = {ConfigParser.meta_key, "finalize", "initialize", "known_keys", "run", "train", "validate"}
 _INTERNAL |= {"device", "imports", "network", "is_not_rank0", "save_execute_config"}
+_FREE = "run_tags"
 _SWITCHES = ("amp", "noise_shared", "resume", "system_metrics", "track")
 _CONFIGS = ("train", "evaluate", "inference", "multi_gpu_train")
 
@@ -318,13 +320,13 @@ def _is_plain(value: Any) -> bool:
 
 
 def _ids(config: Mapping[str, Any], place: str = "") -> Iterator[str]:
-    """Yield the ids of a config down to its components, which check their arguments themselves."""
+    """Yield the ids of a config down to its components, which check their arguments themselves, and to free tags."""
     for key, value in config.items():
         if key == ConfigParser.meta_key:
             continue
         place_of_key = ReferenceResolver.normalize_id(f"{place}{key}")
         yield place_of_key
-        if isinstance(value, Mapping) and "_target_" not in value:
+        if isinstance(value, Mapping) and "_target_" not in value and key != _FREE:
             yield from _ids(value, f"{place_of_key}{ID_SEP_KEY}")
 
 

@@ -22,7 +22,18 @@ from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
-__all__ = ["Panel", "contact_sheet", "curves", "layer_sheet", "most_of", "panel", "upright", "upright_image"]
+__all__ = [
+    "Panel",
+    "contact_sheet",
+    "curves",
+    "layer_sheet",
+    "most_of",
+    "panel",
+    "study_curves",
+    "study_panels",
+    "upright",
+    "upright_image",
+]
 
 _CLASSES = ListedColormap(["black", "deepskyblue", "gold", "tomato", "limegreen", "orchid"])
 _LARGEST = 256
@@ -159,6 +170,44 @@ def curves(history: Sequence[Mapping[str, float]], file: Path) -> None:
         axis.grid(alpha=0.3)
         axis.xaxis.get_major_locator().set_params(integer=True)
     figure.savefig(file, dpi=100)
+
+
+def study_curves(groups: Mapping[str, Mapping[str, Sequence[Mapping[str, Sequence[float]]]]], file: Path) -> None:
+    """Plot Dice, roughness and convexity over the epochs: a row a group, a line a variant, its seeds' range shaded.
+
+    Args:
+        groups: to each group and variant, the values of each metric by epoch, one dictionary a seed.
+        file: the PNG file.
+    """
+    metrics = {"Dice": "val_mean_dice", "roughness": "val_roughness", "convexity": "val_convexity"}
+    figure = Figure(figsize=(13, 3.4 * len(groups) + 0.3), layout="constrained")
+    axes = figure.subplots(len(groups), len(metrics), squeeze=False)
+    for line, (group, variants) in zip(axes, groups.items(), strict=True):
+        for axis, (title, metric) in zip(line, metrics.items(), strict=True):
+            for number, (name, histories) in enumerate(variants.items()):
+                shortest = min((len(history[metric]) for history in histories), default=0)
+                if not shortest:
+                    continue
+                values = np.array([history[metric][:shortest] for history in histories], dtype=float)
+                epochs = np.arange(1, shortest + 1)
+                (drawn,) = axis.plot(epochs, values.mean(0), label=name, linestyle=_STYLES[number // 10 % 3])
+                axis.fill_between(epochs, values.min(0), values.max(0), color=drawn.get_color(), alpha=0.15, lw=0)
+            truth = [h[f"{metric}_of_truth"][-1] for hs in variants.values() for h in hs if f"{metric}_of_truth" in h]
+            if truth:
+                axis.axhline(truth[0], color="black", linestyle="--", lw=1, label="truth")
+            axis.set(title=f"{group}: {title}" if group else title, xlabel="epoch")
+            axis.grid(alpha=0.3)
+            axis.xaxis.get_major_locator().set_params(integer=True)
+        line[-1].legend(fontsize=8, loc="center left", bbox_to_anchor=(1.02, 0.5))
+    figure.savefig(file, dpi=90)
+
+
+_STYLES = ("-", "--", ":")
+
+
+def study_panels(rows: Sequence[Mapping[str, np.ndarray]], title: str, file: Path) -> None:
+    """Show validation cases: image, truth, and the prediction of each variant."""
+    layer_sheet(rows, f"{title}: after the last epoch" if title else "After the last epoch", file)
 
 
 def _plot(axis: Axes, epochs: Sequence[float], history: Sequence[Mapping[str, float]], name: str, style: str) -> None:

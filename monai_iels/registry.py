@@ -66,9 +66,9 @@ def register(output_dir: str, name: str) -> bool:
     folder = Path(output_dir)
     journal = Journal(folder / "tracking")
     entries = journal.entries()
-    ends = [entry["status"] for entry in entries if entry["kind"] == "status"]
-    if ends[-1:] != ["FINISHED"] or not (folder / "model.pt").exists():
-        found = f"one that was {ends[-1]}" if ends else "none"
+    status = journal.status()
+    if status != "FINISHED" or not (folder / "model.pt").exists():
+        found = f"one that was {status}" if status else "none"
         logger.warning(
             f"{name} was not registered. {folder}: expected a tracked training that finished, found {found}."
         )

@@ -106,6 +106,11 @@ class Journal:
         """Return whether metrics of this step are recorded."""
         return any(entry["kind"] == "metrics" and entry["step"] == step for entry in self.entries())
 
+    def status(self) -> str | None:
+        """Return how the run ended, if it did and was not resumed."""
+        ends = [entry.get("status") for entry in self.entries() if entry["kind"] in ("status", "resumed")]
+        return ends[-1] if ends else None
+
     def delivered(self) -> dict[str, Any]:
         """Return how many entries arrived, and as which run."""
         try:

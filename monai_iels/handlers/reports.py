@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 from ignite.engine import Events
+from monai.utils import string_list_all_gather
 from tqdm import tqdm
 
 from monai_iels.handlers.tracking import track_files
@@ -32,7 +33,7 @@ from monai_iels.handlers.training import complete_file, is_first_rank, mean_loss
 from monai_iels.networks import IELNet
 from monai_iels.pictures import Panel, contact_sheet, curves, layer_sheet, most_of, panel, upright, upright_image
 
-__all__ = ["EvaluationReport", "LayerPictures", "TrainingReport"]
+__all__ = ["EvaluationReport", "LayerPictures", "TrainingReport", "duration", "read_csv"]
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +43,8 @@ _SHOWN = {"val_mean_dice": "Dice", "val_mean_iou": "IoU", "val_roughness": "roug
 class TrainingReport:
     """Show a progress bar with the loss, one line an epoch, and at the end a summary with the next step.
 
-    The bar appears on a terminal only. The numbers are kept in ``history.csv``, and drawn as ``curves.png`` at the end.
+    The bar appears on a terminal only. The numbers are kept in ``history.csv``, those of each case in ``cases.csv``;
+    ``curves.png`` shows them at the end.
 
     Args:
         output_dir: folder for the files.
@@ -52,10 +54,14 @@ class TrainingReport:
     def __init__(self, output_dir: str, evaluator: Any) -> None:
         self.folder = Path(os.path.abspath(output_dir))
         self.evaluator = evaluator
-        self.history: list[dict[str, float]] = []
+        self.history: list[dict[str, Any]] = []
+        self.cases: list[dict[str, Any]] = []
 
     def attach(self, engine: Any) -> None:
-        """Follow a trainer."""
+        """Follow a trainer, and the names of the cases that its evaluator judges."""
+        self.evaluator.add_event_handler(Events.STARTED, lambda: self.names.clear())
+        self.evaluator.add_event_handler(Events.ITERATION_COMPLETED, self.name_cases)
+        self.names: list[str] = []
         engine.add_event_handler(Events.EPOCH_STARTED, self.start_epoch)
         engine.add_event_handler(Events.ITERATION_COMPLETED, self.count)
         engine.add_event_handler(Events.EPOCH_COMPLETED, self.end_epoch)
@@ -66,7 +72,8 @@ class TrainingReport:
         """Begin an epoch; before the first one, take over what was recorded before an interruption."""
         epoch, state = engine.state.epoch, engine.state
         if not self.history and epoch > 1:
-            self.history = [row for row in self._read_history() if row["epoch"] < epoch]
+            self.history = [row for row in self._read("history.csv") if row["epoch"] < epoch]
+            self.cases = [row for row in self._read("cases.csv") if row["epoch"] < epoch]
         self.began = time.monotonic()
         self.learning_rate = engine.optimizer.param_groups[0]["lr"]
         self.losses: list[torch.Tensor] = []
@@ -85,37 +92,48 @@ class TrainingReport:
             self.bar.set_postfix(loss=f"{float(self.losses[-1]):.4f}", refresh=False)
         self.bar.update()
 
+    def name_cases(self, evaluator: Any) -> None:
+        """Keep the names of the cases of a validation's iteration."""
+        self.names += [_name(item) for item in evaluator.state.batch]
+
     def end_epoch(self, engine: Any) -> None:
         """Say how the epoch went, in one line, and leave its numbers in ``engine.state.epoch_report``."""
         self.bar.close()
         loss = mean_loss(self.losses)
+        epoch, last = engine.state.epoch, engine.state.max_epochs
+        names = string_list_all_gather(self.names) if self.evaluator.state.epoch == epoch else []
         if not is_first_rank():
             return
-        epoch, last = engine.state.epoch, engine.state.max_epochs
         row = {"epoch": float(epoch), "loss": loss}
         row["learning_rate"] = self.learning_rate
         judged = self.evaluator.state
         if judged.epoch == epoch:
             row.update({name: float(value) for name, value in judged.metrics.items()})
+            table = _per_case(judged.metric_details)
+            self.cases += [
+                {"epoch": float(epoch), "case": name, **{key: float(values[index]) for key, values in table.items()}}
+                for index, name in enumerate(names)
+            ]
+            self._write("cases.csv", self.cases)
         row["seconds"] = time.monotonic() - self.began
         engine.state.epoch_report = row
         self.history.append(row)
-        self._write_history()
+        self._write("history.csv", self.history)
         recent = [r["seconds"] for r in self.history[-5:]]
         left = (last - epoch) * sum(recent) / len(recent)
         best = "  best so far" if judged.epoch == epoch == judged.best_metric_epoch else ""
         metrics = "".join(f"  {_shown(name, row)}" for name in _SHOWN if name in row)
-        time_left = f", {_duration(left)} left" if epoch < last else ""
+        time_left = f", {duration(left)} left" if epoch < last else ""
         logger.info(
             f"epoch {epoch:>{len(str(last))}}/{last}  loss {row['loss']:.4f}{metrics}  "
-            f"{_duration(row['seconds'])}{time_left}{best}"
+            f"{duration(row['seconds'])}{time_left}{best}"
         )
 
     def summarize(self, engine: Any) -> None:
         """Say what came out, where it is, and what to do next."""
         if stopped := getattr(engine.state, "stopped", None):
             logger.error(f"The training ended early. {stopped}")
-        self.history = self.history or self._read_history()
+        self.history = self.history or self._read("history.csv")
         judged = [row for row in self.history if "val_mean_dice" in row]
         if not judged:
             return
@@ -137,23 +155,33 @@ class TrainingReport:
         ]
         logger.info("\n".join(["", *lines]))
 
-    def _read_history(self) -> list[dict[str, float]]:
-        file = self.folder / "history.csv"
-        if not file.exists():
-            return []
-        with file.open(newline="", encoding="utf-8") as stream:
-            return [{key: float(value) for key, value in row.items() if value} for row in csv.DictReader(stream)]
+    def _read(self, name: str) -> list[dict[str, Any]]:
+        file = self.folder / name
+        return read_csv(file) if file.exists() else []
 
-    def _write_history(self) -> None:
-        names = list(dict.fromkeys(name for row in self.history for name in row))
+    def _write(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        with (
-            complete_file(self.folder / "history.csv") as part,
-            part.open("w", newline="", encoding="utf-8") as stream,
-        ):
-            writer = csv.DictWriter(stream, names)
-            writer.writeheader()
-            writer.writerows(self.history)
+        with complete_file(self.folder / name) as part:
+            _write_csv(part, rows)
+
+
+def read_csv(file: Path) -> list[dict[str, Any]]:
+    """Read a table whose columns are numbers, but for that of the cases' names; empty cells are left out."""
+    with file.open(newline="", encoding="utf-8") as stream:
+        return [
+            {key: value if key == "case" else float(value) for key, value in row.items() if value}
+            for row in csv.DictReader(stream)
+        ]
+
+
+def _name(item: Mapping[str, Any]) -> str:
+    return Path(str(item["image"].meta["filename_or_obj"])).name
+
+
+def _per_case(details: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Return the metrics of each case, a mean over the classes that it has."""
+    tables = {name: torch.as_tensor(values).detach().cpu().double() for name, values in details.items()}
+    return {name: values.reshape(len(values), -1).nanmean(dim=1).numpy() for name, values in tables.items()}
 
 
 def _shown(name: str, row: Mapping[str, float]) -> str:
@@ -161,7 +189,8 @@ def _shown(name: str, row: Mapping[str, float]) -> str:
     return f"{_SHOWN[name]} {row[name]:.3f}{truth}"
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Return a time as people say it."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, seconds = divmod(round(seconds), 60)
@@ -173,19 +202,24 @@ class LayerPictures:
     """Draw what goes into the layer and what comes out, at the start, at the end, and with the best weights.
 
     A row is a training case: the image, the truth, the label that it is trained with, what the network predicts before
-    and after the layer in training, and what it predicts in evaluation.
+    and after the layer in training, and what it predicts in evaluation. The same of the first validation cases, with
+    the last weights, is kept as arrays in ``validation.npz``, for pictures that compare trainings.
 
     Args:
         output_dir: folder of ``model.pt``; the pictures are in its folder ``pictures``.
         network: the network in training.
-        dataset: the training cases, whose labels before noise are under ``truth`` where there is any.
+        training: the training cases, whose labels before noise are under ``truth`` where there is any.
+        validation: the cases that the network is judged with.
         count: number of cases.
     """
 
-    def __init__(self, output_dir: str, network: torch.nn.Module, dataset: Any, count: int = 3) -> None:
+    def __init__(
+        self, output_dir: str, network: torch.nn.Module, training: Any, validation: Any, count: int = 3
+    ) -> None:
         self.folder = Path(output_dir)
         self.network = next(module for module in network.modules() if isinstance(module, IELNet))
-        self.dataset = dataset
+        self.training = training
+        self.validation = validation
         self.count = count
 
     def attach(self, engine: Any) -> None:
@@ -202,6 +236,11 @@ class LayerPictures:
     def at_end(self, engine: Any) -> None:
         """Draw the last weights, then the best ones."""
         self.draw("last", f"After epoch {engine.state.epoch}", engine.state.device)
+        rows = self._rows(self.validation, engine.state.device)
+        arrays: dict[str, Any] = {
+            f"{index}/{name}": pixels for index, row in enumerate(rows) for name, pixels in row.items()
+        }
+        np.savez_compressed(self.folder / "pictures" / "validation.npz", allow_pickle=False, **arrays)
         if not (self.folder / "model.pt").exists():
             return
         inner = self.network.network
@@ -212,10 +251,13 @@ class LayerPictures:
 
     def draw(self, name: str, title: str, device: torch.device) -> None:
         """Write one sheet."""
-        rows = [self._row(self.dataset[index], device) for index in range(min(self.count, len(self.dataset)))]
+        rows = self._rows(self.training, device)
         (self.folder / "pictures").mkdir(parents=True, exist_ok=True)
         layer = self.network.layer
         layer_sheet(rows, f"{title}: inputs and outputs of {layer}", self.folder / "pictures" / f"{name}.png")
+
+    def _rows(self, dataset: Any, device: torch.device) -> list[dict[str, np.ndarray]]:
+        return [self._row(dataset[index], device) for index in range(min(self.count, len(dataset)))]
 
     @torch.no_grad()
     def _row(self, case: Mapping[str, Any], device: torch.device) -> dict[str, np.ndarray]:
@@ -274,7 +316,7 @@ class EvaluationReport:
     def collect(self, engine: Any) -> None:
         """Keep a small picture of each case."""
         for item, output in zip(engine.state.batch, engine.state.output, strict=True):
-            name = Path(str(item["image"].meta["filename_or_obj"])).name
+            name = _name(item)
             self.diagonal = float(np.linalg.norm(output["label"].shape[1:]))
             image, truth, guess = (output[key].detach().cpu().numpy() for key in ("image", "label", "pred"))
             self.cases.append((name, panel(name, 0.0, image, truth.argmax(0), guess.argmax(0))))
@@ -344,6 +386,6 @@ def _statistics(metric: str, values: np.ndarray) -> dict[str, Any]:
 
 def _write_csv(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     with file.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.DictWriter(stream, list(rows[0]))
+        writer = csv.DictWriter(stream, list(dict.fromkeys(name for row in rows for name in row)))
         writer.writeheader()
         writer.writerows(rows)

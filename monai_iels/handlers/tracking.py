@@ -31,7 +31,7 @@ from monai.handlers import MLFlowHandler
 from monai_iels.handlers.journal import Courier, Journal, first_line
 from monai_iels.handlers.training import is_first_rank
 
-__all__ = ["Tracking", "default_tracking_uri", "track_files"]
+__all__ = ["Tracking", "artifact_location", "default_tracking_uri", "track_files"]
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +42,13 @@ def default_tracking_uri(output_dir: str, tracking_uri: str | None = None) -> st
     """Return where to track: ``MLFLOW_TRACKING_URI``, the given address, or a database below ``output_dir``."""
     chosen = os.environ.get("MLFLOW_TRACKING_URI") or tracking_uri
     return chosen or f"sqlite:///{Path(os.path.abspath(output_dir)) / 'mlflow.db'}"
+
+
+def artifact_location(uri: str) -> str | None:
+    """Return a folder beside an embedded database; a server knows by itself where artifacts go."""
+    if not uri.startswith("sqlite:///"):
+        return None
+    return (Path(os.path.abspath(uri.removeprefix("sqlite:///"))).parent / "mlartifacts").as_uri()
 
 
 class _JournalClient:
@@ -139,7 +146,7 @@ class Tracking(MLFlowHandler):
             key=uuid.uuid4().hex,
             tracking_uri=self.uri,
             experiment=self.experiment_name,
-            artifact_location=self._artifact_location(),
+            artifact_location=artifact_location(self.uri),
             name=self.run_name,
         )
         self.cur_run = SimpleNamespace(info=SimpleNamespace(run_id="pending"))
@@ -154,12 +161,6 @@ class Tracking(MLFlowHandler):
         self.courier.notify()
         if threading.current_thread() is threading.main_thread():
             self._signal = signal.signal(signal.SIGTERM, _terminate)
-
-    def _artifact_location(self) -> str | None:
-        """Keep artifacts beside an embedded database; a server knows by itself."""
-        if not self.uri.startswith("sqlite:///"):
-            return None
-        return (Path(os.path.abspath(self.uri.removeprefix("sqlite:///"))).parent / "mlartifacts").as_uri()
 
     def log_epoch(self, engine: Any) -> None:
         """Record the epoch's numbers, unless they were recorded before an interruption."""

@@ -1,0 +1,422 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""Studies: a bundle trained in several variants with several seeds, side by side, and one page on how they compare.
+
+``python -m monai_iels.study run bundles/wbc/studies/noisy_labels.yaml --dataset_dir DIR`` trains what is missing and
+writes the page; ``python -m monai_iels.study report FOLDER`` only writes it.
+"""
+
+import argparse
+import json
+import logging
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import joblib
+import torch
+import yaml
+from monai.bundle import ConfigParser
+from tqdm import tqdm
+from tqdm.contrib.logging import logging_redirect_tqdm
+
+import monai_iels.data
+from monai_iels.handlers.journal import Journal, deliver, first_line
+from monai_iels.handlers.reports import duration
+from monai_iels.handlers.tracking import artifact_location, default_tracking_uri
+from monai_iels.handlers.training import complete_file
+from monai_iels.study_report import collect, write_report
+
+__all__ = ["Study", "main", "read_study", "run_study"]
+
+logger = logging.getLogger(__name__)
+
+_KEYS = {"bundle", "variants", "seeds"}
+
+
+class Study(NamedTuple):
+    """A comparison: the first variant of a group is its baseline; ``GROUP / VARIANT`` puts a variant in a group."""
+
+    name: str
+    bundle: Path
+    variants: dict[str, dict[str, Any]]
+    seeds: list[int]
+
+
+def read_study(file: Path, seeds: int | None = None) -> Study:
+    """Read a study's file.
+
+    Args:
+        file: YAML with ``bundle``, ``variants`` (a dictionary of overrides each) and ``seeds``.
+        seeds: how many seeds, if not as many as the file says.
+
+    Raises:
+        ValueError: if it is no study, with what was expected.
+    """
+    try:
+        content = yaml.safe_load(file.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ValueError(f"{file}: expected a study in YAML, found '{first_line(error)}'.") from None
+    found = sorted(content) if isinstance(content, dict) else type(content).__name__
+    if not isinstance(content, dict) or set(content) != _KEYS:
+        raise ValueError(f"{file}: expected bundle, variants and seeds, found {found}.")
+    variants = content["variants"]
+    if not isinstance(variants, dict) or not all(isinstance(v, dict) for v in variants.values()) or not variants:
+        raise ValueError(f"{file}: expected variants that are a dictionary of overrides each, found {variants}.")
+    count = content["seeds"] if seeds is None else seeds
+    if not isinstance(count, int) or count < 1:
+        raise ValueError(f"{file}: expected a number of seeds from 1, found {count}.")
+    if len({_slug(name) for name in variants}) < len(variants):
+        raise ValueError(f"{file}: expected variants whose names differ in letters or digits, found {list(variants)}.")
+    return Study(file.stem, _bundle(file, str(content["bundle"])), variants, list(range(count)))
+
+
+def _bundle(file: Path, name: str) -> Path:
+    """Find a bundle by its name, beside the study's own, or by a path from the study's file."""
+    home = file.absolute().parent
+    for folder in (home.parent.parent / name, home / name):
+        if (folder / "configs" / "train.json").exists():
+            return folder
+    raise ValueError(f"{file}: expected the name of a bundle or a path to one, found '{name}'.")
+
+
+def presets(bundle: Path) -> dict[str, dict[str, Any]]:
+    """Return the settings that a bundle's studies may run with, by name: ``paper`` is as the bundle is."""
+    file = bundle / "presets.yaml"
+    return {"paper": {}, **(yaml.safe_load(file.read_text("utf-8")) if file.exists() else {})}
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+class Job(NamedTuple):
+    """One training of a study."""
+
+    variant: str
+    seed: int
+    arguments: dict[str, Any]
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the training."""
+        return Path(self.arguments["output_dir"])
+
+    @property
+    def status(self) -> str | None:
+        """Return how it ended, if it did."""
+        return Journal(self.folder / "tracking").status()
+
+
+class Outcome(NamedTuple):
+    """How a training ended, and after how many seconds."""
+
+    job: Job
+    status: str
+    seconds: float
+
+
+@dataclass
+class Crew:
+    """Train jobs, each in a process of its own, and stop them all together.
+
+    Args:
+        threads: how many threads a training may use.
+    """
+
+    threads: int
+    stopped: bool = False
+    children: list[Any] = field(default_factory=list)
+
+    def train(self, job: Job) -> Outcome:
+        """Run one training to its end, from where it was interrupted."""
+        start = time.monotonic()
+        if self.stopped:
+            return Outcome(job, "KILLED", 0.0)
+        job.folder.mkdir(parents=True, exist_ok=True)
+        file = job.folder / "arguments.json"
+        file.write_text(json.dumps(job.arguments, indent=1) + "\n", encoding="utf-8")
+        resume = (job.folder / "last.pt").exists() and job.status != "FAILED"
+        command = [sys.executable, "-m", "monai.bundle", "run", "--args_file", str(file), "--resume", str(resume)]
+        threads = {name: str(self.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+        environment = {**os.environ, **threads, "MLFLOW_TRACKING_URI": job.arguments["tracking_uri"]}
+        with (job.folder / "console.log").open("a", encoding="utf-8") as log:
+            child = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
+            self.children.append(child)
+            code = child.wait()
+        status = job.status or ("KILLED" if code < 0 or self.stopped else "FAILED")
+        return Outcome(job, status, time.monotonic() - start)
+
+    def stop(self) -> None:
+        """Ask all trainings to end; they can be resumed."""
+        self.stopped = True
+        for child in self.children:
+            if child.poll() is None:
+                child.terminate()
+        for child in self.children:
+            child.wait()
+
+
+def run_study(
+    study: Study,
+    output_dir: Path,
+    preset: str,
+    dataset_dir: str = "synthetic",
+    jobs: int = 1,
+    tracking_uri: str | None = None,
+    backend: str = "threading",
+) -> bool:
+    """Train each variant with each seed, but for those that are finished.
+
+    Args:
+        study: what to train.
+        output_dir: folder for all of it.
+        preset: name of the settings that all variants share.
+        dataset_dir: folder of the data set, or ``"synthetic"``.
+        jobs: how many trainings run at once.
+        tracking_uri: address of a tracking server; a database below ``output_dir`` if None.
+        backend: where joblib runs the jobs.
+
+    Returns:
+        whether all trainings are finished.
+
+    Raises:
+        ValueError: if a preset, an override or the data are not there, or if the folder is another study's.
+    """
+    common = _common(study, output_dir, preset, dataset_dir, tracking_uri)
+    _check(study, common)
+    journal = Journal(output_dir / "tracking")
+    run_id = _open_parent(journal, study, preset, common)
+    todo = [_job(variant, seed, study, common, run_id) for seed in study.seeds for variant in study.variants]
+    _refuse_changes(todo)
+    left = [job for job in todo if job.status != "FINISHED"]
+    if len(left) < len(todo):
+        logger.info(f"{len(todo) - len(left)} of {len(todo)} trainings are finished already.")
+    crew = Crew(max(1, (os.cpu_count() or 1) // jobs))
+    done: list[Outcome] = []
+    try:
+        with _terminable(), logging_redirect_tqdm(), tqdm(total=len(left), unit="training", disable=None) as bar:
+            for outcome in _outcomes(crew, left, jobs, backend):
+                done.append(outcome)
+                bar.update()
+                _tell(done, len(left), jobs)
+    except BaseException:
+        crew.stop()
+        raise
+    bad = [job for job in todo if job.status != "FINISHED"]
+    journal.append("status", status="FAILED" if bad else "FINISHED")
+    deliver(journal)
+    for job in bad:
+        logger.warning(f"Not finished: {job.variant}, seed {job.seed}. Why: {job.folder / 'console.log'}")
+    return not bad
+
+
+def _common(study: Study, output_dir: Path, preset: str, dataset_dir: str, tracking_uri: str | None) -> dict[str, Any]:
+    """Return the arguments that all trainings of a study have in common."""
+    known = presets(study.bundle)
+    if preset not in known:
+        raise ValueError(f"Expected a preset of {', '.join(known)}, got '{preset}'.")
+    folder = output_dir.absolute()
+    return {
+        "config_file": str(study.bundle.absolute() / "configs" / "train.json"),
+        "bundle_root": str(study.bundle.absolute()),
+        "dataset_dir": dataset_dir if dataset_dir == "synthetic" else os.path.abspath(dataset_dir),
+        "cache_dir": str(folder / "cache"),
+        "tracking_uri": default_tracking_uri(str(folder), tracking_uri),
+        "experiment_name": f"{study.bundle.name}-{study.name}",
+        **known[preset],
+    }
+
+
+def _check(study: Study, common: Mapping[str, Any]) -> None:
+    """Look at overrides and data before the first training, and prepare the data once for all."""
+    config = ConfigParser.load_config_file(common["config_file"])
+    for variant, overrides in study.variants.items():
+        unknown = [key for key in overrides if key.replace("#", "::") not in config["known_keys"] and "#" not in key]
+        if unknown:
+            raise ValueError(f"{study.name}, variant '{variant}': expected keys of the bundle, found {unknown}.")
+    chosen = {**config, **common}
+    monai_iels.data.checked_datalists(
+        chosen["source"],
+        chosen["dataset_dir"],
+        chosen["split_seed"],
+        chosen["cache_dir"],
+        chosen["sample_count"],
+        chosen["sample_size"],
+    )
+
+
+def _open_parent(journal: Journal, study: Study, preset: str, common: Mapping[str, Any]) -> str:
+    """Open the run that all trainings are nested under, or go on with it; return its id."""
+    uri = common["tracking_uri"]
+    known = bool(journal.entries())
+    journal.begin(
+        key=uuid.uuid4().hex,
+        tracking_uri=uri,
+        experiment=common["experiment_name"],
+        artifact_location=artifact_location(uri),
+        name=f"{study.name}-{preset}" + ("-synthetic" if common["dataset_dir"] == "synthetic" else ""),
+    )
+    journal.append("resumed") if known else journal.append("tags", values={"study": study.name, "preset": preset})
+    try:
+        run_id = deliver(journal)
+    except Exception as error:
+        raise ValueError(f"{uri}: expected a tracking server, found '{first_line(error)}'.") from None
+    content = {
+        "study": study.name,
+        "bundle": study.bundle.name,
+        "preset": preset,
+        "settings": presets(study.bundle)[preset],
+        "synthetic": common["dataset_dir"] == "synthetic",
+        "variants": study.variants,
+        "seeds": study.seeds,
+        "tracking_uri": uri,
+        "run_id": run_id,
+    }
+    with complete_file(journal.folder.parent / "study.json") as part:
+        part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    return str(run_id)
+
+
+def _job(variant: str, seed: int, study: Study, common: Mapping[str, Any], parent: str) -> Job:
+    folder = Path(common["cache_dir"]).parent / _slug(variant) / f"seed-{seed}"
+    return Job(
+        variant,
+        seed,
+        {
+            **common,
+            **study.variants[variant],
+            "output_dir": str(folder),
+            "seed": seed,
+            "run_name": f"{_slug(variant)}-seed-{seed}",
+            "run_tags": {"mlflow.parentRunId": parent, "study.variant": variant, "study.seed": str(seed)},
+        },
+    )
+
+
+def _refuse_changes(jobs: Sequence[Job]) -> None:
+    """Refuse to mix trainings with other settings than before into one study."""
+    for job in jobs:
+        file = job.folder / "arguments.json"
+        if not file.exists():
+            continue
+        before = json.loads(file.read_text("utf-8"))
+        now = json.loads(json.dumps(job.arguments))
+        changed = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
+        if changed:
+            key = changed[0]
+            raise ValueError(
+                f"{file}: expected {key} {before.get(key)}, as before, found {now.get(key)}. "
+                "Choose another --output_dir."
+            )
+
+
+def _outcomes(crew: Crew, jobs: Sequence[Job], count: int, backend: str) -> Iterator[Outcome]:
+    with joblib.parallel_config(backend=backend, n_jobs=count):
+        yield from joblib.Parallel(return_as="generator_unordered", pre_dispatch=count, batch_size=1)(
+            joblib.delayed(crew.train)(job) for job in jobs
+        )
+
+
+def _tell(done: Sequence[Outcome], total: int, jobs: int) -> None:
+    job, status, seconds = done[-1]
+    left = (total - len(done)) * sum(outcome.seconds for outcome in done) / len(done) / jobs
+    ending = f"about {duration(left)} left" if len(done) < total else "the last one"
+    logger.info(
+        f"{len(done)}/{total}  {job.variant}, seed {job.seed}: {status} after {duration(seconds)}, {ending}"
+        + ("" if status == "FINISHED" else f". Why: {job.folder / 'console.log'}")
+    )
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Let SIGTERM end a study as Ctrl-C does."""
+
+    def interrupt(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run or report a study; the result is the exit code."""
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    logging.getLogger("mlflow").setLevel(logging.WARNING)
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    try:
+        return options.run(options)
+    except (ValueError, FileNotFoundError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("Interrupted. The same command goes on with what is left.", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m monai_iels.study", description="Compare variants of a training.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    running = commands.add_parser("run", help="train what is missing, and report")
+    running.add_argument("study", type=Path, help="bundles/NAME/studies/STUDY.yaml")
+    running.add_argument("--dataset_dir", default="synthetic", help="the data set; a drawn sample if left out")
+    running.add_argument("--output_dir", type=Path, help="default: eval/STUDY-PRESET in the bundle")
+    running.add_argument("--seeds", type=int, help="how many seeds, if not as many as the study says")
+    running.add_argument("--jobs", type=int, default=1, help="trainings at once (default: %(default)s)")
+    default = "paper" if torch.cuda.is_available() else "cpu"
+    running.add_argument("--preset", default=default, help="paper, or cpu: smaller (here: %(default)s)")
+    running.add_argument("--tracking_uri", help="address of a tracking server; a database in output_dir if left out")
+    running.add_argument("--backend", default="threading", help="joblib's: threading, dask, ray (default: %(default)s)")
+    running.set_defaults(run=_run)
+    reporting = commands.add_parser("report", help="write the page anew")
+    reporting.add_argument("folder", type=Path, help="output folder of a study, or one with its results.json")
+    reporting.add_argument("--output_dir", type=Path, help="default: the folder itself")
+    reporting.set_defaults(run=_report)
+    return parser
+
+
+def _run(options: argparse.Namespace) -> int:
+    if options.jobs < 1:
+        raise ValueError(f"--jobs: expected a number from 1, found {options.jobs}.")
+    study = read_study(options.study, options.seeds)
+    folder = options.output_dir or study.bundle / "eval" / f"{study.name}-{options.preset}"
+    complete = run_study(
+        study, folder, options.preset, options.dataset_dir, options.jobs, options.tracking_uri, options.backend
+    )
+    _report(argparse.Namespace(folder=folder, output_dir=None))
+    return 0 if complete else 1
+
+
+def _report(options: argparse.Namespace) -> int:
+    results = collect(options.folder)
+    results.setdefault("command", shlex.join(["python", "-m", "monai_iels.study", *sys.argv[1:]]))
+    page = write_report(results, options.output_dir or options.folder)
+    print(f"Report: {page}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,364 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""What a study found: its numbers from the tracked runs, and the page that shows them."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import html
+import json
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from monai_iels.handlers.reports import read_csv
+from monai_iels.handlers.training import complete_file
+from monai_iels.pictures import study_curves, study_panels
+
+__all__ = ["collect", "difference", "table", "write_report"]
+
+_LAST = 3
+_RESAMPLES = 4000
+_KEPT = ("val_mean_dice", "val_dice_on_noisy_labels", "val_roughness", "val_convexity")
+
+
+def collect(folder: Path) -> dict[str, Any]:
+    """Read a study's results from its tracked runs, or from a ``results.json`` where nothing was tracked.
+
+    Args:
+        folder: output folder of a study.
+
+    Returns:
+        the study's settings; and to each run its variant, seed, status, metrics an epoch, and metrics a case: at the
+        end, a mean of the last three epochs, and at the epoch that looks best on labels as noisy as the training's.
+
+    Raises:
+        FileNotFoundError: if there is neither.
+    """
+    if not (folder / "study.json").exists():
+        if not (folder / "results.json").exists():
+            raise FileNotFoundError(f"{folder}: expected a study's study.json or results.json, found neither.")
+        return json.loads((folder / "results.json").read_text("utf-8"))
+    from mlflow import MlflowClient
+
+    results = json.loads((folder / "study.json").read_text("utf-8"))
+    client = MlflowClient(tracking_uri=results.pop("tracking_uri"))
+    parent = client.get_run(results.pop("run_id"))
+    found: dict[tuple[str, int], Any] = {}
+    where = f"tags.`mlflow.parentRunId` = '{parent.info.run_id}'"
+    for run in client.search_runs([parent.info.experiment_id], where, order_by=["start_time"], max_results=50000):
+        key = run.data.tags["study.variant"], int(run.data.tags["study.seed"])
+        if key not in found or found[key].info.status != "FINISHED":
+            found[key] = run
+    versions = {tag: value for run in found.values() for tag, value in run.data.tags.items() if "version" in tag}
+    revisions = {run.data.tags.get("git_revision", "") for run in found.values()}
+    results["versions"] = {**versions, "git_revision": ", ".join(sorted(revisions - {""}))}
+    results["runs"] = [
+        _run(client, variant, seed, found.get((variant, seed)))
+        for variant in results["variants"]
+        for seed in results["seeds"]
+    ]
+    _keep_pictures(client, results, found, folder)
+    return results
+
+
+def _run(client: Any, variant: str, seed: int, run: Any) -> dict[str, Any]:
+    """Return one run's numbers; of a run that did not finish, only how it ended."""
+    base = {"variant": variant, "seed": seed}
+    if run is None:
+        return {**base, "status": "MISSING"}
+    if run.info.status != "FINISHED":
+        return {**base, "status": run.info.status, "stopped": run.data.tags.get("stopped", "")}
+    names = [*_KEPT, "val_roughness_of_truth", "val_convexity_of_truth", "loss", "seconds"]
+    history = {
+        name: [
+            round(m.value, 5) for m in sorted(client.get_metric_history(run.info.run_id, name), key=lambda m: m.step)
+        ]
+        for name in names
+        if name in run.data.metrics
+    }
+    with tempfile.TemporaryDirectory() as scratch:
+        rows = read_csv(Path(client.download_artifacts(run.info.run_id, "cases.csv", scratch)))
+    epochs = sorted({row["epoch"] for row in rows})
+    judge = history.get("val_dice_on_noisy_labels", history["val_mean_dice"])
+    stop = epochs[int(np.argmax(judge))]
+    return {
+        **base,
+        "status": "FINISHED",
+        "stopped_early_at": int(stop),
+        "history": history,
+        "cases": _cases(rows, epochs[-_LAST:]),
+        "cases_stopped_early": _cases(rows, [stop]),
+    }
+
+
+def _cases(rows: Sequence[Mapping[str, Any]], epochs: Sequence[float]) -> dict[str, dict[str, float]]:
+    """Return the metrics of each case, a mean over some epochs."""
+    chosen = [row for row in rows if row["epoch"] in epochs]
+    names = sorted({row["case"] for row in chosen})
+    metrics = [metric for metric in _KEPT if metric in chosen[0]]
+    mine = {name: [row for row in chosen if row["case"] == name] for name in names}
+    return {
+        metric: {name: round(_mean([row.get(metric, np.nan) for row in mine[name]]), 5) for name in names}
+        for metric in metrics
+    }
+
+
+def _mean(values: Sequence[float] | np.ndarray) -> float:
+    finite = np.asarray(values, dtype=float)
+    finite = finite[np.isfinite(finite)]
+    return float(finite.mean()) if finite.size else float("nan")
+
+
+def _keep_pictures(client: Any, results: dict[str, Any], found: Mapping[Any, Any], folder: Path) -> None:
+    """Copy the arrays of the pictures beside the study, a variant a file."""
+    seed = results["seeds"][0]
+    for index, variant in enumerate(results["variants"]):
+        run = found.get((variant, seed))
+        if run is None or run.info.status != "FINISHED":
+            continue
+        with tempfile.TemporaryDirectory() as scratch:
+            file = Path(client.download_artifacts(run.info.run_id, "validation.npz", scratch))
+            (folder / "panels").mkdir(exist_ok=True)
+            with complete_file(folder / "panels" / f"{index}.npz") as part:
+                part.write_bytes(file.read_bytes())
+
+
+def _groups(results: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """Return the variants by group: to each group, the full name of each variant by its short one."""
+    groups: dict[str, dict[str, str]] = {}
+    for variant in results["variants"]:
+        group, _, name = variant.rpartition(" / ")
+        groups.setdefault(group, {})[name] = variant
+    return groups
+
+
+def _runs(results: Mapping[str, Any], variant: str) -> dict[int, dict[str, Any]]:
+    return {run["seed"]: run for run in results["runs"] if run["variant"] == variant and run["status"] == "FINISHED"}
+
+
+def difference(
+    values: np.ndarray, baseline: np.ndarray, resamples: int = _RESAMPLES
+) -> tuple[float, tuple[float, float]]:
+    """Return the mean paired difference of two arrays ``(seeds, cases)``, and its 95 % bootstrap interval.
+
+    Seeds and cases are both drawn anew, since another training and another case would both have given other numbers.
+    """
+    paired = values - baseline
+    rng = np.random.default_rng(0)
+    seeds, cases = paired.shape
+    means = [
+        np.nanmean(paired[rng.integers(seeds, size=seeds)][:, rng.integers(cases, size=cases)])
+        for _ in range(resamples)
+    ]
+    low, high = np.percentile(means, (2.5, 97.5))
+    return float(np.nanmean(paired)), (float(low), float(high))
+
+
+def table(results: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return a row a variant: mean and deviation over seeds, and the paired difference to the group's baseline.
+
+    The deviation is of the seeds' means, and left out for a single seed.
+    """
+    rows = []
+    for group, variants in _groups(results).items():
+        baseline = _runs(results, next(iter(variants.values())))
+        for name, variant in variants.items():
+            runs = _runs(results, variant)
+            ended = [run["status"] for run in results["runs"] if run["variant"] == variant]
+            row: dict[str, Any] = {"group": group, "variant": name, "seeds": len(runs)}
+            row["not_finished"] = ", ".join(status for status in ended if status != "FINISHED")
+            for cases, suffix in (("cases", ""), ("cases_stopped_early", "_stopped_early")):
+                row.update(_columns(runs, baseline, cases, suffix, variant == next(iter(variants.values()))))
+            for name_of_truth in ("val_roughness_of_truth", "val_convexity_of_truth"):
+                values = [run["history"][name_of_truth][-1] for run in runs.values() if name_of_truth in run["history"]]
+                row[name_of_truth.removeprefix("val_")] = _mean(values)
+            seconds = [_mean(run["history"]["seconds"]) for run in runs.values()]
+            row["seconds_per_epoch"] = _mean(seconds)
+            rows.append(row)
+    return rows
+
+
+def _columns(
+    runs: Mapping[int, dict[str, Any]], baseline: Mapping[int, dict[str, Any]], cases: str, suffix: str, first: bool
+) -> dict[str, Any]:
+    row: dict[str, Any] = {}
+    for metric, title in (("val_mean_dice", "dice"), ("val_roughness", "roughness"), ("val_convexity", "convexity")):
+        means = [_mean(list(run[cases][metric].values())) for run in runs.values()]
+        row[f"{title}{suffix}"] = _mean(means)
+        row[f"{title}{suffix}_deviation"] = float(np.std(means, ddof=1)) if len(means) > 1 else float("nan")
+    both = sorted(runs.keys() & baseline.keys())
+    low = high = mean = float("nan")
+    if both and not first:
+        names = list(runs[both[0]][cases]["val_mean_dice"])
+        mine, other = (
+            np.array([[side[seed][cases]["val_mean_dice"][name] for name in names] for seed in both])
+            for side in (runs, baseline)
+        )
+        mean, (low, high) = difference(mine, other)
+    row.update({f"dice{suffix}_gain": mean, f"dice{suffix}_gain_low": low, f"dice{suffix}_gain_high": high})
+    return row
+
+
+def write_report(results: Mapping[str, Any], folder: Path) -> Path:
+    """Write the study as JSON, CSV, Markdown, PNG and one HTML page with everything in it; return the page."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = table(results)
+    with complete_file(folder / "results.json") as part:
+        part.write_text(json.dumps(results, separators=(",", ":")) + "\n", encoding="utf-8")
+    with complete_file(folder / "table.csv") as part, part.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.DictWriter(stream, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    pictures = []
+    groups = {
+        group: {name: [run["history"] for run in _runs(results, full).values()] for name, full in variants.items()}
+        for group, variants in _groups(results).items()
+    }
+    if any(histories for variants in groups.values() for histories in variants.values()):
+        study_curves(groups, folder / "curves.png")
+        pictures.append("curves.png")
+    for number, (group, variants) in enumerate(_groups(results).items()):
+        panels = _panels(results, variants, folder)
+        if panels:
+            name = f"panels-{number}.png" if len(groups) > 1 else "panels.png"
+            study_panels(panels, group, folder / name)
+            pictures.append(name)
+    markdown = "\n".join(_markdown(results, rows, pictures))
+    (folder / "report.md").write_text(markdown + "\n", encoding="utf-8")
+    page = folder / "report.html"
+    with complete_file(page) as part:
+        part.write_text(_html(results, rows, [folder / name for name in pictures]), encoding="utf-8")
+    return page
+
+
+def _panels(results: Mapping[str, Any], variants: Mapping[str, str], folder: Path) -> list[dict[str, np.ndarray]]:
+    """Return a row a case: image, truth, and what each variant predicts."""
+    rows: list[dict[str, np.ndarray]] = []
+    numbers = {full: index for index, full in enumerate(results["variants"])}
+    for name, full in variants.items():
+        file = folder / "panels" / f"{numbers[full]}.npz"
+        if not file.exists():
+            continue
+        with np.load(file) as arrays:
+            count = len({key.split("/")[0] for key in arrays})
+            for index in range(count):
+                if len(rows) == index:
+                    rows.append({"image": arrays[f"{index}/image"], "truth": arrays[f"{index}/truth"]})
+                rows[index][name] = arrays[f"{index}/evaluation"]
+    return rows
+
+
+def _notes(results: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what a reader must know before the numbers."""
+    if results["synthetic"]:
+        yield "The images are drawn: this is the embedded sample, not the real data set."
+    if results["preset"] == "paper":
+        yield "Preset paper: the bundle's own settings."
+    else:
+        settings = ", ".join(
+            f"{key} {value}" for key, value in results["settings"].items() if not isinstance(value, dict)
+        )
+        yield f"Preset {results['preset']}: smaller than the paper's setting, for a machine without GPU ({settings})."
+    yield (
+        f"{len(results['seeds'])} seed(s). Numbers are of the validation cases against clean labels: means over the "
+        f"last {_LAST} epochs, ± the standard deviation over seeds; in brackets the paired difference to the first "
+        "variant with its 95 % bootstrap interval over seeds and cases. 'Stopped early' takes the epoch with the "
+        "best Dice on validation labels that are as noisy as those of the training."
+    )
+    for run in results["runs"]:
+        if run["status"] != "FINISHED":
+            why = f": {run['stopped']}" if run.get("stopped") else ""
+            yield f"Not finished: {run['variant']}, seed {run['seed']}, {run['status']}{why}."
+
+
+_HEADINGS = ("", "Dice", "Dice, stopped early", "roughness", "convexity", "s/epoch")
+
+
+def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    if not row["seeds"]:
+        return row["variant"], row["not_finished"] or "missing", "", "", "", ""
+    dice = (_value(row, "dice") + _gain(row, ""), _value(row, "dice_stopped_early") + _gain(row, "_stopped_early"))
+    return row["variant"], *dice, _value(row, "roughness"), _value(row, "convexity"), f"{row['seconds_per_epoch']:.1f}"
+
+
+def _value(row: Mapping[str, Any], name: str) -> str:
+    deviation = row[f"{name}_deviation"]
+    return f"{row[name]:.3f}" + (f" ± {deviation:.3f}" if deviation == deviation else "")
+
+
+def _gain(row: Mapping[str, Any], suffix: str) -> str:
+    mean, low, high = (row[f"dice{suffix}_gain{part}"] for part in ("", "_low", "_high"))
+    return f" ({mean:+.3f}, {low:+.3f} to {high:+.3f})" if mean == mean else ""
+
+
+def _by_group(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, list[tuple[str, ...]]]]:
+    """Yield the cells of each group's table; the truth's own roughness and convexity close it."""
+    for group in dict.fromkeys(row["group"] for row in rows):
+        mine = [row for row in rows if row["group"] == group]
+        truth = [_mean([row[name] for row in mine]) for name in ("roughness_of_truth", "convexity_of_truth")]
+        cells = [_cells(row) for row in mine]
+        yield group, [*cells, ("truth", "", "", *(f"{v:.3f}" if v == v else "" for v in truth), "")]
+
+
+def _markdown(results: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], pictures: Sequence[str]) -> Iterator[str]:
+    yield f"# {results['bundle']}: {results['study'].replace('_', ' ')}\n"
+    for note in _notes(results):
+        yield f"{note}\n"
+    for group, cells in _by_group(rows):
+        if group:
+            yield f"## {group}\n"
+        yield "| " + " | ".join(_HEADINGS) + " |"
+        yield "|---" * len(_HEADINGS) + "|"
+        for row in cells:
+            yield "| " + " | ".join(row) + " |"
+        yield ""
+    for name in pictures:
+        yield f"![{name.split('.')[0]}]({name})\n"
+    yield f"Command: `{results.get('command', '')}`\n"
+    yield "Versions: " + ", ".join(f"{key} {value}" for key, value in results["versions"].items())
+
+
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
+table { border-collapse: collapse; margin: 1rem 0; display: block; overflow-x: auto; }
+th, td { padding: .3rem .7rem; border-bottom: 1px solid #ccc; text-align: left; white-space: nowrap; }
+tr:last-child td { color: #666; font-style: italic; }
+img { max-width: 100%; } code { font-size: .85em; overflow-wrap: anywhere; }
+.note { border-left: 4px solid #d90; padding-left: .8rem; }
+@media print { body { margin: 0; max-width: none; font-size: 11px; } img, table { break-inside: avoid; } }
+"""
+
+
+def _html(results: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], pictures: Sequence[Path]) -> str:
+    title = html.escape(f"{results['bundle']}: {results['study'].replace('_', ' ')}")
+    parts = [f"<h1>{title}</h1>", *(f'<p class="note">{html.escape(note)}</p>' for note in _notes(results))]
+    for group, cells in _by_group(rows):
+        parts.append(f"<h2>{html.escape(group)}</h2>" if group else "")
+        head = "".join(f"<th>{heading}</th>" for heading in _HEADINGS)
+        body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in cells)
+        parts.append(f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
+    for file in pictures:
+        encoded = base64.b64encode(file.read_bytes()).decode()
+        parts.append(f'<p><img alt="{file.stem}" src="data:image/png;base64,{encoded}"></p>')
+    versions = ", ".join(f"{key} {value}" for key, value in results["versions"].items())
+    parts.append(f"<p>Command: <code>{html.escape(results.get('command', ''))}</code></p>")
+    parts.append(f"<p>Versions: {html.escape(versions)}</p>")
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{_STYLE}</style></head>'
+        f"<body>{''.join(parts)}</body></html>\n"
+    )
