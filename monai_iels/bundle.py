@@ -288,7 +288,7 @@ def describe(
     gains = {f"gain_{dims}d": gain for dims, gain in layer.gains().items()}
     prints = {name: fingerprint({name: cases}) for name, cases in datalists.items() if name != "test"}
     return {
-        **{key: value for key, value in settings().items() if _is_plain(value)},
+        **{key: value if _is_plain(value) else json.dumps(value) for key, value in settings().items()},
         "evolution": repr(layer.evolution),
         **gains,
         "network": type(network).__name__,

@@ -16,24 +16,27 @@ NAME-predict takes raw pixels and returns labels.
 """
 
 import argparse
+import contextlib
 import csv
+import io
 import json
 import logging
 import os
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import mlflow
 import monai
+import nibabel
 import numpy as np
 import torch
 from mlflow.models import ModelSignature
 from mlflow.types import ParamSchema, ParamSpec, Schema, TensorSpec
-from monai.bundle import ConfigParser
+from monai.bundle import ConfigParser, create_workflow
+from PIL import Image
 from torch import nn
 
 from monai_iels.handlers.journal import Journal, deliver, first_line
@@ -88,7 +91,7 @@ def register(output_dir: str, name: str) -> bool:
     return True
 
 
-@contextmanager
+@contextlib.contextmanager
 def _tracking(uri: str) -> Iterator[None]:
     """Use a tracking server, and the registry in it, for a while; MLflow notes both in the environment."""
     names = ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI")
@@ -148,7 +151,7 @@ def _tags(folder: Path, entries: list[dict[str, Any]], run_id: str) -> dict[str,
     for entry in entries:
         if entry["kind"] in ("params", "tags"):
             known.update(entry["values"])
-    wanted = ("source", "dataset_fingerprint", "dataset_synthetic", "bundle", "bundle_version")
+    wanted = ("source", "section", "dataset_fingerprint", "dataset_synthetic", "bundle", "bundle_version")
     return {"val_mean_dice": repr(best), "run_id": run_id, **{key: str(known.get(key, "")) for key in wanted}}
 
 
@@ -156,7 +159,7 @@ def _is_champion(client: mlflow.MlflowClient, model: str, tags: dict[str, str]) 
     if "champion" not in client.get_registered_model(model).aliases:
         return True
     champion = client.get_model_version_by_alias(model, "champion").tags
-    same = champion.get("dataset_fingerprint") == tags["dataset_fingerprint"]
+    same = all(champion.get(key) == tags[key] for key in ("dataset_fingerprint", "section"))
     return same and not float(tags["val_mean_dice"]) <= float(champion.get("val_mean_dice", "nan"))
 
 
@@ -186,7 +189,7 @@ def _log_network(network: nn.Module, config: dict[str, Any]) -> str:
 
 
 def _log_predictor(folder: Path, config: dict[str, Any]) -> str:
-    """Log the model that takes raw pixels, as code with its config and weights, and see that it predicts.
+    """Log the model that takes raw pixels, as code with its config and weights, and see that it predicts as the bundle.
 
     It has no schema of inputs, since MLflow would turn any numbers into bytes without a word; it checks them itself.
     """
@@ -202,10 +205,27 @@ def _log_predictor(folder: Path, config: dict[str, Any]) -> str:
             pip_requirements=["mlflow", *_REQUIREMENTS, "matplotlib", f"torch=={torch.__version__.split('+')[0]}"],
         )
     shape = (40, 52, 3) if config["spatial_dims"] == 2 else (20, 30, 25)
-    label = mlflow.pyfunc.load_model(info.model_uri).predict(np.full(shape, 100, np.uint8))
-    if label.shape != shape[: config["spatial_dims"]]:
-        raise RuntimeError(f"The model returned labels of shape {label.shape} for {shape}; it was not announced.")
+    pixels = np.random.default_rng(0).integers(0, 255, shape, np.uint8)
+    loaded = mlflow.pyfunc.load_model(info.model_uri).predict(pixels)
+    if not np.array_equal(loaded, _bundle_labels(folder, pixels)):
+        raise RuntimeError("The model predicts other labels than the bundle; it was not announced.")
     return str(info.model_uri)
+
+
+def _bundle_labels(folder: Path, pixels: np.ndarray) -> np.ndarray:
+    """Predict an image or a volume with the bundle's own inference, from file to file."""
+    arguments = json.loads((folder / "inference.json").read_text("utf-8"))
+    with tempfile.TemporaryDirectory() as scratch:
+        if pixels.shape[-1] == 3:
+            Image.fromarray(pixels).save(f"{scratch}/example.png")
+        else:
+            nibabel.save(nibabel.Nifti1Image(pixels, np.eye(4)), f"{scratch}/example.nii.gz")
+        arguments.update(dataset_dir=f"{scratch}/example*", predictions=scratch, checkpoint=str(folder / "model.pt"))
+        with contextlib.redirect_stdout(io.StringIO()):
+            create_workflow(logging_file=False, **arguments).run()
+        if pixels.shape[-1] == 3:
+            return np.asarray(Image.open(f"{scratch}/example_label.png"))
+        return np.asanyarray(nibabel.Nifti1Image.from_filename(f"{scratch}/example_label.nii.gz").dataobj)
 
 
 def promote(name: str, version: str, alias: str) -> None:
@@ -224,7 +244,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the result is the exit code."""
     options = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    uri = options.tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or default_tracking_uri(options.root)
+    uri = options.tracking_uri or default_tracking_uri(options.root)
+    database = Path(uri.removeprefix("sqlite:///"))
+    if uri.startswith("sqlite:///") and not database.exists():
+        print(
+            f"{database}: expected the database of a training, found none. Set --root to its output folder, or "
+            "--tracking-uri to a server.",
+            file=sys.stderr,
+        )
+        return 1
     try:
         with _tracking(uri):
             return options.run(options)

@@ -16,6 +16,7 @@ writes the page; ``python -m monai_iels.study report FOLDER`` only writes it.
 """
 
 import argparse
+import difflib
 import json
 import logging
 import os
@@ -35,7 +36,8 @@ from typing import Any, NamedTuple
 import joblib
 import torch
 import yaml
-from monai.bundle import ConfigParser
+from monai.bundle import ConfigParser, ReferenceResolver
+from monai.bundle.utils import ID_SEP_KEY
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
@@ -46,7 +48,7 @@ from monai_iels.handlers.tracking import artifact_location, default_tracking_uri
 from monai_iels.handlers.training import complete_file
 from monai_iels.study_report import collect, write_report
 
-__all__ = ["Study", "main", "read_study", "run_study"]
+__all__ = ["Study", "check_overrides", "main", "presets", "read_study", "run_study"]
 
 logger = logging.getLogger(__name__)
 
@@ -203,7 +205,9 @@ def run_study(
         ValueError: if a preset, an override or the data are not there, or if the folder is another study's.
     """
     common = _common(study, output_dir, preset, dataset_dir, tracking_uri)
-    _check(study, common)
+    config = ConfigParser.load_config_file(common["config_file"])
+    check_overrides(study, config)
+    _prepare_data(common, config)
     journal = Journal(output_dir / "tracking")
     run_id = _open_parent(journal, study, preset, common)
     todo = [_job(variant, seed, study, common, run_id) for seed in study.seeds for variant in study.variants]
@@ -247,13 +251,25 @@ def _common(study: Study, output_dir: Path, preset: str, dataset_dir: str, track
     }
 
 
-def _check(study: Study, common: Mapping[str, Any]) -> None:
-    """Look at overrides and data before the first training, and prepare the data once for all."""
-    config = ConfigParser.load_config_file(common["config_file"])
+def check_overrides(study: Study, config: Mapping[str, Any]) -> None:
+    """Refuse a study with an override that its bundle does not know, with the nearest key that there is.
+
+    Raises:
+        ValueError: for the first one.
+    """
     for variant, overrides in study.variants.items():
-        unknown = [key for key in overrides if key.replace("#", "::") not in config["known_keys"] and "#" not in key]
-        if unknown:
-            raise ValueError(f"{study.name}, variant '{variant}': expected keys of the bundle, found {unknown}.")
+        for key in overrides:
+            name = ReferenceResolver.normalize_id(key)
+            if name not in config["known_keys"] and name.split(ID_SEP_KEY)[0] not in config:
+                nearest = difflib.get_close_matches(key, config["known_keys"], 1, 0.0)[0]
+                raise ValueError(
+                    f"{study.name}, variant '{variant}': expected keys of the bundle {study.bundle.name}; "
+                    f"the nearest to '{key}' is '{nearest}'."
+                )
+
+
+def _prepare_data(common: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+    """Look at the data before the first training, and unpack or draw them once for all."""
     chosen = {**config, **common}
     monai_iels.data.checked_datalists(
         chosen["source"],

@@ -65,6 +65,12 @@ class Server:
         )
         wait_for(lambda: answers(f"{self.uri}/health"), 120)
 
+    def freeze(self):
+        os.killpg(self.process.pid, signal.SIGSTOP)
+
+    def thaw(self):
+        os.killpg(self.process.pid, signal.SIGCONT)
+
     def stop(self):
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
@@ -193,30 +199,35 @@ def test_monai_s_own_tracking_does_not_double_it(server, tmp_path):
     assert not [key for key in found.data.metrics if key.startswith("Loss")]
 
 
-def test_a_server_that_dies_and_comes_back(tmp_path):
-    """Every epoch is there exactly once, though the server was away for most of the run."""
+@pytest.mark.parametrize(("away", "back"), [("stop", "start"), ("freeze", "thaw")])
+def test_a_server_that_is_away_and_comes_back(away, back, tmp_path):
+    """Every epoch is there exactly once, though the server was dead, or did not answer, for most of the run."""
     server = Server(tmp_path)
     try:
         process = start_process(
-            tmp_path / "out", epochs=30, tracking_uri=server.uri, experiment_name="killed", sample_count=20
+            tmp_path / "out", epochs=20, tracking_uri=server.uri, experiment_name="killed", sample_count=20
         )
         wait_for(lambda: runs_of(server.uri, "killed") and history_length(tmp_path / "out") >= 2, 90)
-        server.stop()
+        getattr(server, away)()
         length = history_length(tmp_path / "out")
-        wait_for(lambda: history_length(tmp_path / "out") >= min(length + 8, 28) or process.poll() is not None, 90)
-        server.start()
+        wait_for(lambda: history_length(tmp_path / "out") >= min(length + 8, 18) or process.poll() is not None, 90)
+        getattr(server, back)()
+        assert handlers_main(["replay", str(tmp_path / "out")]) == 0  # while the training goes on, and delivers, too
         assert process.wait() == 0
         assert handlers_main(["replay", str(tmp_path / "out")]) == 0
         (found,) = runs_of(server.uri, "killed")
         assert found.info.status == "FINISHED"
-        assert steps_of(server.uri, found.info.run_id, "val_mean_dice") == list(range(1, 31))
+        assert steps_of(server.uri, found.info.run_id, "val_mean_dice") == list(range(1, 21))
         log = Path(f"{tmp_path / 'out'}.log").read_text()
-        assert log.count("Tracking is not delivered for now") == 1
+        assert log.count("Tracking is not delivered for now") == (1 if away == "stop" else log.count("answers again"))
         assert "Traceback" not in log
+        names = [item.path for item in mlflow.MlflowClient(server.uri).list_artifacts(found.info.run_id)]
+        assert sorted(names) == sorted({*names, "history.csv", "cases.csv", "curves.png", "last.png"})
+        assert not list((tmp_path / "out" / "tracking" / "files").glob("[!.]*"))
         journal = Journal(tmp_path / "out" / "tracking")
         (journal.folder / "delivered").unlink()  # as if it had been killed before it noted anything
         assert deliver(journal) == found.info.run_id
-        assert steps_of(server.uri, found.info.run_id, "val_mean_dice") == list(range(1, 31))
+        assert steps_of(server.uri, found.info.run_id, "val_mean_dice") == list(range(1, 21))
         assert len(runs_of(server.uri, "killed")) == 1
     finally:
         if server.process.poll() is None:
@@ -252,6 +263,11 @@ def test_a_signal_is_told_and_the_next_run_does_not_join(number, status, server,
     run(configs("wbc", "train"), **{**resumed, "epochs": count})
     again = mlflow.MlflowClient(server.uri).get_run(first.info.run_id)
     assert again.info.status == "FINISHED"
+    assert again.data.tags["stopped"] == ""
+    assert again.data.tags["resumed.epochs"] == str(count)
+    with pytest.raises(RuntimeError):
+        run(configs("wbc", "train"), **{**resumed, "features": [4] * 6})
+    assert mlflow.MlflowClient(server.uri).get_run(first.info.run_id).info.status == "FINISHED"
     assert steps_of(server.uri, first.info.run_id, "loss") == list(range(1, count + 1))
 
 
@@ -291,6 +307,19 @@ def test_two_trainings_at_once_stay_apart(server, tmp_path):
     for one in found:
         assert one.info.status == "FINISHED"
         assert steps_of(server.uri, one.info.run_id, "loss") == [1, 2, 3]
+
+
+def test_what_a_server_refuses_for_good_does_not_hold_up_the_rest(tmp_path, caplog):
+    journal = Journal(tmp_path / "tracking")
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    journal.begin(key="k", tracking_uri=uri, experiment="e", artifact_location=tmp_path.as_uri(), name="n")
+    journal.append("params", values={"a": 1})
+    journal.append("params", values={"a": 2})  # MLflow never takes another value
+    journal.append("metrics", step=1, values={"b": 3.0})
+    run_id = deliver(journal)
+    assert mlflow.MlflowClient(uri).get_run(run_id).data.metrics == {"b": 3.0}
+    assert json.loads((tmp_path / "tracking" / "refused.jsonl").read_text())["values"] == {"a": 2}
+    assert "refused params" in caplog.text
 
 
 def test_a_torn_last_line_of_a_journal_is_no_entry(tmp_path):
@@ -380,6 +409,9 @@ image = np.load(sys.argv[2])
 model = mlflow.pyfunc.load_model("models:/cells-predict@champion")
 np.savez(sys.argv[3], label=model.predict(image), probabilities=model.predict(image, params={"probabilities": True}))
 network = mlflow.pytorch.load_model("models:/cells@champion")
+import torch
+with torch.no_grad():
+    np.save(sys.argv[4], network(torch.linspace(0, 1, 2 * 3 * 48 * 64).reshape(2, 3, 48, 64)).numpy())
 """
 
 
@@ -392,7 +424,11 @@ def picture(tmp_path_factory):
 
 def test_prediction_without_this_package_and_without_pickle(tracked, server, picture, tmp_path):
     out = tmp_path / "out.npz"
-    subprocess.run([sys.executable, "-c", PREDICT, server.uri, picture, out], check=True, cwd=tmp_path)
+    logits = tmp_path / "logits.npy"
+    subprocess.run([sys.executable, "-c", PREDICT, server.uri, picture, out, logits], check=True, cwd=tmp_path)
+    x = torch.linspace(0, 1, 2 * 3 * 48 * 64).reshape(2, 3, 48, 64)
+    with torch.no_grad():
+        np.testing.assert_allclose(np.load(logits), network_of(tracked)(x).numpy(), rtol=0, atol=1e-5)
     found = np.load(out)
     label, probabilities = found["label"], found["probabilities"]
     assert label.shape == (45, 70)
@@ -472,6 +508,21 @@ def test_list_promote_export(tracked, server, tmp_path, capsys):
     torch.testing.assert_close(weights, torch.load(tracked / "model.pt", weights_only=True))
     assert registry.main(["export", "nothing", "1", str(tmp_path / "x.pt"), *where]) == 1
     assert not (tmp_path / "x.pt").exists()
+
+
+def test_a_folder_without_a_database_is_left_alone(tmp_path, capsys):
+    assert registry.main(["list", "--root", str(tmp_path)]) == 1
+    assert "expected the database of a training, found none" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_image_that_is_too_large_is_refused(tracked, server):
+    with registry._tracking(server.uri):
+        model = mlflow.pyfunc.load_model("models:/cells-predict/1")
+    huge = np.broadcast_to(np.uint8(0), (8000, 8000, 3))
+    with pytest.raises(mlflow.exceptions.MlflowException, match="at most 64000000 values, found shape") as caught:
+        model.predict(huge)
+    assert caught.value.get_http_status_code() == 400
 
 
 def test_a_network_in_train_mode_cannot_be_logged(tracked):

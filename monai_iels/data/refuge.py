@@ -109,7 +109,7 @@ def _sample(folder: Path, count: int, seed: int, size: int) -> Iterator[None]:
     for index in range(count):
         number, section = divmod(index, len(_SAMPLE))
         glaucoma = number % 4 == 0
-        image, label = draw_refuge(generator(seed, index), (size, size), glaucoma)
+        image, label = draw_refuge(generator(seed, index), (size, size), glaucoma, traced=section == 0)
         names = [name.format(number + 1) for name in _SAMPLE[section]]
         if not glaucoma:
             names = [name.replace("Glaucoma/g", "Non-Glaucoma/n") for name in names]

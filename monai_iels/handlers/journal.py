@@ -13,7 +13,8 @@
 
 Training only ever writes to the journal, which cannot fail because of a server. A thread delivers the entries in order,
 waits where the server does not answer, and notes how far it came. Each entry may be sent twice and still counts once: a
-run is found again by its tag, a metric by its time stamp, and parameters, tags and files replace themselves.
+run is found again by its tag, a metric by its time stamp, and parameters, tags and files replace themselves. What a
+server refuses for good is set aside, so that it does not hold up the rest.
 """
 
 from __future__ import annotations
@@ -25,8 +26,11 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock
 
 from monai_iels.handlers.training import complete_file
 
@@ -36,6 +40,7 @@ logger = logging.getLogger(__name__)
 
 _TAG = "monai_iels.run"
 _LONGEST_PAUSE = 30.0
+_FOR_GOOD = {"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "RESOURCE_DOES_NOT_EXIST"}
 
 
 def first_line(error: BaseException) -> str:
@@ -47,8 +52,9 @@ class Journal:
     """What happened in one run, in order, in a folder of its own.
 
     Args:
-        folder: has ``journal.jsonl``, the entries; ``delivered``, how many of them arrived; and ``files``, copies of
-            the artifacts as they were when they were recorded.
+        folder: has ``journal.jsonl``, the entries; ``delivered``, how many of them arrived; ``files``, copies of the
+            artifacts that did not arrive yet, as they were when they were recorded; and, where the server refused
+            entries for good, those in ``refused.jsonl``.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -64,12 +70,11 @@ class Journal:
 
     def append(self, kind: str, **content: Any) -> None:
         """Add an entry with the present time; a disk that is full costs the entry, not the training."""
-        line = json.dumps({"kind": kind, "time": int(time.time() * 1000), **content})
+        entry = {"kind": kind, "time": int(time.time() * 1000), **content}
         try:
             with self._lock:
                 self._cut_torn_line()
-                with self.file.open("a", encoding="utf-8") as stream:
-                    stream.write(line + "\n")
+                _append_line(self.file, entry)
         except OSError as error:
             logger.warning(f"{self.file}: expected to write to it, found '{error}'. This is not tracked.")
 
@@ -123,34 +128,75 @@ class Journal:
         with complete_file(self.folder / "delivered") as part:
             part.write_text(json.dumps({"count": count, "run_id": run_id}), encoding="utf-8")
 
+    def refuse(self, entry: dict[str, Any], reason: str) -> None:
+        """Set an entry aside that a server will never take."""
+        logger.warning(
+            f"The tracking server refused {entry['kind']} ('{reason[:200]}'): {self.folder / 'refused.jsonl'}"
+        )
+        _append_line(self.folder / "refused.jsonl", {**entry, "reason": reason})
+
+    def forget_file(self, entry: dict[str, Any]) -> None:
+        """Remove the copy of an artifact that arrived."""
+        if entry["kind"] == "artifact":
+            (self.folder / "files" / entry["file"]).unlink(missing_ok=True)
+
+    @contextmanager
+    def delivery(self) -> Iterator[None]:
+        """Keep other threads and processes from delivering the same journal meanwhile."""
+        with FileLock(self.folder / ".delivery.lock"):
+            yield
+
     def pending(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the number and the content of each entry that did not arrive yet."""
         count = self.delivered()["count"]
         yield from list(enumerate(self.entries()))[count:]
 
 
+def _append_line(file: Path, content: dict[str, Any]) -> None:
+    with file.open("a", encoding="utf-8") as stream:
+        stream.write(json.dumps(content) + "\n")
+
+
 def deliver(journal: Journal, stop: threading.Event | None = None) -> str | None:
     """Send what is pending, in order, and return the run's id.
 
     Raises:
-        Exception: whatever MLflow raises where the server does not take an entry; the rest stays pending.
+        Exception: whatever MLflow raises where the server does not answer; the rest stays pending.
     """
-    # the courier tries again by itself, so one request need not wait for minutes
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
     from mlflow import MlflowClient
+    from mlflow.exceptions import MlflowException
 
-    run_id = journal.delivered()["run_id"]
     entries = journal.entries()
     if not entries:
-        return run_id
-    client = MlflowClient(tracking_uri=entries[0]["tracking_uri"])
-    for number, entry in journal.pending():
-        if stop is not None and stop.is_set():
-            break
-        run_id = _send(client, journal, run_id, entry)
-        journal.mark(number + 1, run_id)
+        return None
+    with journal.delivery(), _impatient():
+        run_id = journal.delivered()["run_id"]
+        client = MlflowClient(tracking_uri=entries[0]["tracking_uri"])
+        for number, entry in journal.pending():
+            if stop is not None and stop.is_set():
+                break
+            try:
+                run_id = _send(client, journal, run_id, entry)
+            except MlflowException as error:
+                if entry["kind"] == "open" or error.error_code not in _FOR_GOOD:
+                    raise
+                journal.refuse(entry, first_line(error))
+            journal.mark(number + 1, run_id)
+            journal.forget_file(entry)
     return run_id
+
+
+@contextmanager
+def _impatient() -> Iterator[None]:
+    """Let one request fail soon, since the courier tries again by itself; MLflow reads that from the environment."""
+    chosen = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
+    added = [name for name in chosen if name not in os.environ]
+    os.environ.update({name: chosen[name] for name in added})
+    try:
+        yield
+    finally:
+        for name in added:
+            os.environ.pop(name, None)
 
 
 def _send(client: Any, journal: Journal, run_id: str | None, entry: dict[str, Any]) -> str | None:
@@ -170,6 +216,8 @@ def _send(client: Any, journal: Journal, run_id: str | None, entry: dict[str, An
         client.log_batch(run_id, tags=[RunTag(key, str(value)[:5000]) for key, value in entry["values"].items()])
     elif kind == "artifact":
         copy = journal.folder / "files" / entry["file"]
+        if not copy.exists():
+            return run_id  # it arrived before, and was removed
         named = copy.with_name(".sending") / entry["name"]
         named.parent.mkdir(exist_ok=True)
         shutil.copy(copy, named)
@@ -193,7 +241,9 @@ def _open_run(client: Any, entry: dict[str, Any]) -> str:
             if "already exists" not in str(error).lower():
                 raise  # otherwise another training was faster
         experiment = client.get_experiment_by_name(entry["experiment"])
-    found = client.search_runs([experiment.experiment_id], f"tags.`{_TAG}` = '{entry['key']}'", max_results=1)
+    found = client.search_runs(
+        [experiment.experiment_id], f"tags.`{_TAG}` = '{entry['key']}'", order_by=["attributes.start_time ASC"]
+    )
     if found:
         return found[0].info.run_id
     tags = {_TAG: entry["key"], "mlflow.source.type": "LOCAL"}

@@ -13,8 +13,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import re
 import signal
 import threading
 import time
@@ -31,17 +33,26 @@ from monai.handlers import MLFlowHandler
 from monai_iels.handlers.journal import Courier, Journal, first_line
 from monai_iels.handlers.training import is_first_rank
 
-__all__ = ["Tracking", "artifact_location", "default_tracking_uri", "track_files"]
+__all__ = ["Tracking", "artifact_location", "default_tracking_uri", "public", "track_files"]
 
 logger = logging.getLogger(__name__)
 
 _FOLDER = "tracking"
+_AT_START = ("config.json", "pictures/start.png")
 
 
 def default_tracking_uri(output_dir: str, tracking_uri: str | None = None) -> str:
     """Return where to track: ``MLFLOW_TRACKING_URI``, the given address, or a database below ``output_dir``."""
     chosen = os.environ.get("MLFLOW_TRACKING_URI") or tracking_uri
-    return chosen or f"sqlite:///{Path(os.path.abspath(output_dir)) / 'mlflow.db'}"
+    if not chosen:
+        chosen = f"sqlite:///{Path(output_dir) / 'mlflow.db'}"
+    file = chosen.removeprefix("sqlite:///")
+    return chosen if file == chosen else f"sqlite:///{os.path.abspath(file)}"
+
+
+def public(uri: str) -> str:
+    """Return an address without the password that may be in it."""
+    return re.sub(r"//[^/@]*@", "//", uri)
 
 
 def artifact_location(uri: str) -> str | None:
@@ -112,6 +123,7 @@ class Tracking(MLFlowHandler):
         self.system_metrics = system_metrics
         self.courier: Courier | None = None
         self._signal: Any = None
+        self._ended_before: str | None = None
         # MONAI's own constructor would open a connection at once, which may fail; it gets an address that needs none.
         chosen = os.environ.pop("MLFLOW_TRACKING_URI", None)
         try:
@@ -151,20 +163,38 @@ class Tracking(MLFlowHandler):
         )
         self.cur_run = SimpleNamespace(info=SimpleNamespace(run_id="pending"))
         if known:
-            self.journal.append("resumed")
+            self._go_on()
         else:
             values = {**(self.experiment_param or {}), "max_epochs": engine.state.max_epochs}
             self._log_params(values)
             self.journal.append("tags", values=self.tags)
+            for name in _AT_START:
+                if (self.folder / name).exists():
+                    self.journal.keep(self.folder / name)
         self.courier = Courier(self.journal)
         self.courier.start()
         self.courier.notify()
         if threading.current_thread() is threading.main_thread():
             self._signal = signal.signal(signal.SIGTERM, _terminate)
 
+    def _go_on(self) -> None:
+        """Open the run again; its parameters cannot change, so other settings than before are noted as tags."""
+        self._ended_before = self.journal.status()
+        self.journal.append("resumed")
+        before = {
+            key: v
+            for entry in self.journal.entries()
+            if entry["kind"] == "params"
+            for key, v in entry["values"].items()
+        }
+        changed = {key: v for key, v in (self.experiment_param or {}).items() if str(before.get(key)) != str(v)}
+        changed.pop("resume", None)
+        self.journal.append("tags", values={"stopped": "", **{f"resumed.{key}": v for key, v in changed.items()}})
+
     def log_epoch(self, engine: Any) -> None:
         """Record the epoch's numbers, unless they were recorded before an interruption."""
         epoch = engine.state.epoch
+        self._ended_before = None
         if self.journal.has_metrics(epoch):
             return
         values = {name: value for name, value in engine.state.epoch_report.items() if name != "epoch"}
@@ -183,7 +213,9 @@ class Tracking(MLFlowHandler):
 
     def fail(self, engine: Any, error: BaseException) -> None:
         """Record that the training failed or was killed, and let the error go on."""
-        if self.courier is not None:
+        if self.courier is not None and self._ended_before is not None:
+            self.end(self._ended_before)  # it could not even be resumed, and stays what it was
+        elif self.courier is not None:
             killed = isinstance(error, KeyboardInterrupt | _Terminated)
             kind = type(error).__name__.strip("_")
             self.journal.append("tags", values={"stopped": f"{kind}: {first_line(error)[:500]}"})
@@ -200,7 +232,9 @@ class Tracking(MLFlowHandler):
             signal.signal(signal.SIGTERM, self._signal)
         courier, self.courier = self.courier, None
         if courier.close():
-            logger.info(f"Tracking: {self.uri}, experiment {self.experiment_name}, run {courier.run_id} ({status}).")
+            logger.info(
+                f"Tracking: {public(self.uri)}, experiment {self.experiment_name}, run {courier.run_id} ({status})."
+            )
         else:
             logger.warning(
                 "Not all of the tracking was delivered. Later: python -m monai_iels.handlers replay "
@@ -223,10 +257,11 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 
 def _system() -> dict[str, float]:
     """Return the memory and processor time of this process."""
-    import resource
+    values = {"system/processor_seconds": time.process_time()}
+    with contextlib.suppress(ImportError):  # Windows has no such module
+        import resource
 
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    values = {"system/memory_mb": usage.ru_maxrss / 1024, "system/processor_seconds": usage.ru_utime + usage.ru_stime}
+        values["system/memory_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     if torch.cuda.is_available():
         values["system/gpu_memory_mb"] = torch.cuda.max_memory_allocated() / 2**20
     return values

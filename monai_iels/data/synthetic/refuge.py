@@ -42,6 +42,7 @@ _ATROPHY = (0.98, 0.58, 0.32)
 _VEIN = (0.46, 0.90, 0.84)  # absorption in nepers: blood takes mostly green light
 _BLEEDING = (0.55, 1.15, 1.0)
 _ARTERY = (0.30, 0.74, 0.68)
+_HIDDEN = 0.6  # of the green light: what is darker, a tool that traces by brightness leaves out
 
 
 class _Head(NamedTuple):
@@ -52,7 +53,7 @@ class _Head(NamedTuple):
 
 
 def draw_refuge(
-    rng: np.random.Generator, shape: tuple[int, int] = (512, 512), glaucoma: bool = False
+    rng: np.random.Generator, shape: tuple[int, int] = (512, 512), glaucoma: bool = False, traced: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draw a photograph of a fundus like those of REFUGE.
 
@@ -62,6 +63,7 @@ def draw_refuge(
         rng: draws everything.
         shape: height and width; the geometry scales with it.
         glaucoma: whether the cup is enlarged, as glaucoma does.
+        traced: whether the label was traced by brightness, so that it leaves out what vessels and bleedings hide.
 
     Returns:
         The RGB photograph of shape (H, W, 3) and the label of shape (H, W), both uint8; the label is 0 in the
@@ -70,8 +72,10 @@ def draw_refuge(
     eye = _place(rng, shape)
     head = _nerve_head(rng, eye, glaucoma)
     vessels = grow_vessels(rng, eye, rng.uniform(1.0, 1.2), 0.85) + _rim_vessels(rng, eye)
-    photograph = _photograph(rng, eye, head, vessels, glaucoma)
+    photograph, hidden = _photograph(rng, eye, head, vessels, glaucoma)
     label = np.where(head.cup > 0.0, 2, head.disc > 0.0)
+    if traced:
+        label = np.where(hidden, 0, label)
     return photograph, label.astype(np.uint8)
 
 
@@ -116,17 +120,20 @@ def _rim_vessels(rng: np.random.Generator, eye: Eye) -> list[Vessel]:
     return vessels
 
 
-def _photograph(rng: np.random.Generator, eye: Eye, head: _Head, vessels: list[Vessel], glaucoma: bool) -> np.ndarray:
-    """Return the RGB photograph, layer by layer from the back of the eye to the camera."""
+def _photograph(
+    rng: np.random.Generator, eye: Eye, head: _Head, vessels: list[Vessel], glaucoma: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the RGB photograph, layer by layer from the back of the eye to the camera, and where blood hides it."""
     tint = np.array(_FUNDUS) * rng.normal(1.0, (0.03, 0.06, 0.12))
     image = paint_fundus(rng, eye, tint, 0.08, rng.uniform(0.7, 1.1))
     if rng.random() < (0.85 if glaucoma else 0.6):
         image = _add_atrophy(rng, eye, head, image)
     image = _add_head(rng, eye, head, image)
-    image = _add_bleedings(rng, eye, image)
-    image = add_vessels(rng, eye, image, vessels, (_VEIN, _ARTERY), reflex=0.55)
+    clear = _add_bleedings(rng, eye, image)
+    image = add_vessels(rng, eye, clear, vessels, (_VEIN, _ARTERY), reflex=0.55)
+    hidden = image[..., 1] < _HIDDEN * clear[..., 1]
     image = image * illumination(rng, eye)[..., None]
-    return _expose(rng, eye, image)
+    return _expose(rng, eye, image), hidden
 
 
 def _add_atrophy(rng: np.random.Generator, eye: Eye, head: _Head, image: np.ndarray) -> np.ndarray:

@@ -1,0 +1,245 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""Studies: run, interrupted, continued, reported; a variant that fails; numbers recomputed from the raw runs."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import mlflow
+import numpy as np
+import pytest
+from test_bundle import BUNDLES, FEATURES, history, run
+
+from monai_iels import study
+from monai_iels.bundle import compose
+from monai_iels.handlers.journal import Journal
+from monai_iels.study_report import collect, difference, table, write_report
+
+STUDIES = sorted(BUNDLES.glob("*/studies/*.yaml"))
+TINY = {"features": FEATURES, "epochs": 4, "image_size": [32, 32], "sample_count": 10, "sample_size": 48}
+TINY |= {"learning_rate": 0.003, "noise_fraction": 0.2}
+
+
+def write_study(file, variants, seeds=2, bundle=str(BUNDLES / "wbc")):
+    file.write_text(json.dumps({"bundle": bundle, "seeds": seeds, "variants": variants}))
+    return file
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    """Run a study of which one variant fails, interrupted once, and return its file and folder."""
+    folder = tmp_path_factory.mktemp("a study")
+    variants = {"U-Net": {**TINY, "iel_steps": 0}, "U-Net + IEL": TINY, "broken": {**TINY, "loss": "$1 / 0"}}
+    file = write_study(folder / "tiny.yaml", variants)
+    out = folder / "out"
+    command = [sys.executable, "-m", "monai_iels.study", "run", str(file), "--output_dir", str(out), "--jobs", "2"]
+    environment = {key: value for key, value in os.environ.items() if key != "MLFLOW_TRACKING_URI"}
+    logs = []
+    for interrupted in (True, False):
+        with (folder / f"{interrupted}.log").open("w") as log:
+            process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
+            if interrupted:
+                wait_for(lambda: len(list(out.glob("*/seed-0/history.csv"))) == 2, 120)
+                os.kill(process.pid, signal.SIGINT)  # only the runner: it has to stop its trainings by itself
+            code = process.wait(300)
+        logs.append((code, (folder / f"{interrupted}.log").read_text()))
+        if interrupted:
+            seconds = [Journal(path.parent / "tracking").status() for path in out.glob("*/seed-0/history.csv")]
+            assert set(seconds) <= {"KILLED", "FINISHED"}
+    return file, out, logs
+
+
+def wait_for(condition, seconds):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.05)
+
+
+def test_an_interrupted_study_goes_on(tiny):
+    _, out, ((first, told), (second, log)) = tiny
+    assert first == 130
+    assert "The same command goes on" in told
+    assert "Traceback" not in told + log
+    assert second == 1  # since a variant fails
+    assert "left" in log
+    statuses = {path.parent.name + path.name: Journal(path / "tracking").status() for path in out.glob("*/seed-*")}
+    assert sorted(statuses) == sorted(f"{v}seed-{s}" for v in ("u-net", "u-net-iel", "broken") for s in (0, 1))
+    assert {name: status for name, status in statuses.items() if "broken" not in name} == {
+        name: "FINISHED" for name in statuses if "broken" not in name
+    }
+    for path in out.glob("u-net*/seed-*"):
+        assert [row["epoch"] for row in history(path)] == [1, 2, 3, 4]
+
+
+def test_runs_are_nested_under_one_parent(tiny):
+    _, out, _ = tiny
+    about = json.loads((out / "study.json").read_text())
+    client = mlflow.MlflowClient(about["tracking_uri"])
+    parent = client.get_run(about["run_id"])
+    assert parent.info.status == "FAILED"
+    runs = client.search_runs([parent.info.experiment_id], f"tags.`mlflow.parentRunId` = '{parent.info.run_id}'")
+    assert sorted((r.data.tags["study.variant"], r.data.tags["study.seed"]) for r in runs) == [
+        (variant, seed) for variant in ("U-Net", "U-Net + IEL") for seed in ("0", "1")
+    ]
+
+
+def test_the_report_s_numbers_are_those_of_the_raw_runs(tiny):
+    _, out, _ = tiny
+    with (out / "table.csv").open(newline="") as stream:
+        rows = {row["variant"]: row for row in csv.DictReader(stream)}
+    dice = {}
+    for variant, slug in (("U-Net", "u-net"), ("U-Net + IEL", "u-net-iel")):
+        per_seed, early = [], []
+        for seed in (0, 1):
+            with (out / slug / f"seed-{seed}" / "cases.csv").open(newline="") as stream:
+                cases = list(csv.DictReader(stream))
+            last = [row for row in cases if float(row["epoch"]) > 1]
+            per_seed.append(np.mean([float(row["val_mean_dice"]) for row in last]))
+            noisy = [row["val_dice_on_noisy_labels"] for row in history(out / slug / f"seed-{seed}")]
+            at = float(np.argmax(noisy) + 1)
+            early.append(np.mean([float(row["val_mean_dice"]) for row in cases if float(row["epoch"]) == at]))
+        dice[variant] = np.mean(per_seed)
+        assert float(rows[variant]["dice"]) == pytest.approx(np.mean(per_seed), abs=1e-4)
+        assert float(rows[variant]["dice_deviation"]) == pytest.approx(np.std(per_seed, ddof=1), abs=1e-4)
+        assert float(rows[variant]["dice_stopped_early"]) == pytest.approx(np.mean(early), abs=1e-4)
+    gain = dice["U-Net + IEL"] - dice["U-Net"]
+    assert float(rows["U-Net + IEL"]["dice_gain"]) == pytest.approx(gain, abs=1e-4)
+    assert float(rows["U-Net + IEL"]["dice_gain_low"]) <= gain <= float(rows["U-Net + IEL"]["dice_gain_high"])
+
+
+def test_a_failing_variant_is_reported(tiny):
+    _, out, (_, (_, log)) = tiny
+    assert "Not finished: broken, seed 0" in log
+    for name in ("report.md", "report.html"):
+        text = (out / name).read_text()
+        assert "Not finished: broken, seed 1" in text
+        assert "drawn" in text
+        assert "Preset cpu: smaller than the paper" in text
+    page = (out / "report.html").read_text()
+    assert page.count("data:image/png;base64,") == 2
+    assert "http" not in page.replace("http-equiv", "")  # everything is in the page
+
+
+def test_the_same_seed_gives_the_same_numbers(tiny, tmp_path):
+    _, out, _ = tiny
+    arguments = json.loads((out / "u-net-iel" / "seed-1" / "arguments.json").read_text())
+    arguments.update(output_dir=str(tmp_path), track=False, run_tags={})
+    run(arguments.pop("config_file"), **arguments)
+    again, before = (history(folder) for folder in (tmp_path, out / "u-net-iel" / "seed-1"))
+    assert [row["val_mean_dice"] for row in again] == [row["val_mean_dice"] for row in before]
+
+
+def test_a_report_needs_only_the_results(tiny, tmp_path):
+    _, out, _ = tiny
+    (tmp_path / "results.json").write_bytes((out / "results.json").read_bytes())
+    assert study.main(["report", str(tmp_path)]) == 0
+    assert (tmp_path / "table.csv").read_text() == (out / "table.csv").read_text()
+    assert study.main(["report", str(tmp_path / "nowhere")]) == 1
+
+
+def test_other_settings_are_not_mixed_in(tiny, capsys):
+    file, out, _ = tiny
+    variants = json.loads(file.read_text())["variants"]
+    variants["U-Net"]["epochs"] = 5
+    (file.parent / "again").mkdir()
+    other = write_study(file.parent / "again" / "tiny.yaml", variants)
+    assert study.main(["run", str(other), "--output_dir", str(out)]) == 1
+    assert "expected epochs 4, as before, found 5. Choose another --output_dir." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("{", "expected a study in YAML"),
+        ("[1]", "expected bundle, variants and seeds, found list"),
+        ("{bundle: wbc, variants: {a: {}}}", "expected bundle, variants and seeds"),
+        ("{bundle: wbc, variants: {a: 1}, seeds: 1}", "a dictionary of overrides each"),
+        ("{bundle: wbc, variants: {a: {}}, seeds: 0}", "a number of seeds from 1"),
+        ("{bundle: wcb, variants: {a: {}}, seeds: 1}", "the name of a bundle"),
+        ("{bundle: WBC, variants: {a b: {}, a-b: {}}, seeds: 1}", "names differ"),
+        ("{bundle: WBC, variants: {a: {epoch: 3}}, seeds: 1}", "the nearest to 'epoch' is 'epochs'"),
+    ],
+)
+def test_a_wrong_study_is_refused_in_one_sentence(content, sentence, tmp_path, capsys):
+    file = tmp_path / "wrong.yaml"
+    file.write_text(content.replace("WBC", str(BUNDLES / "wbc")))
+    assert study.main(["run", str(file), "--output_dir", str(tmp_path / "out")]) == 1
+    error = capsys.readouterr().err
+    assert sentence in error
+    assert len(error.splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_wrong_data_are_refused_before_any_training(tmp_path, capsys):
+    file = write_study(tmp_path / "s.yaml", {"a": {}})
+    out = tmp_path / "out"
+    assert study.main(["run", str(file), "--output_dir", str(out), "--dataset_dir", str(tmp_path)]) == 1
+    assert "expected" in capsys.readouterr().err
+    assert study.main(["run", str(file), "--preset", "large", "--output_dir", str(out)]) == 1
+    assert "Expected a preset of paper, cpu, got 'large'." in capsys.readouterr().err
+    assert not list(out.glob("*/seed-*"))
+
+
+@pytest.mark.parametrize("file", STUDIES, ids=lambda file: f"{file.parts[-3]}-{file.stem}")
+def test_every_study_names_what_its_bundle_has(file):
+    found = study.read_study(file)
+    config = json.loads(compose(found.bundle, BUNDLES / "shared")["configs/train.json"])
+    assert found.bundle.name == file.parts[-3]
+    study.check_overrides(found, config)
+    for settings in study.presets(found.bundle).values():
+        assert set(settings) <= set(config)
+
+
+def test_a_difference_is_paired():
+    cases = np.linspace(0, 1, 30)
+    baseline = np.stack([cases, cases + 0.1, cases - 0.2])
+    mean, (low, high) = difference(baseline + 0.05, baseline)
+    assert (mean, low, high) == pytest.approx((0.05, 0.05, 0.05))
+    noise = np.random.default_rng(0).normal(0, 0.1, baseline.shape)
+    mean, (low, high) = difference(baseline + noise, baseline)
+    assert low < 0 < high
+    assert high - low == pytest.approx(2 * 1.96 * 0.1 / np.sqrt(noise.size), rel=0.6)
+
+
+def test_a_table_of_groups_compares_within_them(tmp_path):
+    def one(variant, seed, dice):
+        cases = {"val_mean_dice": {"a": dice, "b": dice}, "val_roughness": {"a": 0.1, "b": 0.1}}
+        cases["val_convexity"] = {"a": 0.9, "b": 0.9}
+        metrics = {name: [0.5, dice] for name in ("val_mean_dice", "val_roughness", "val_convexity", "seconds")}
+        return {"variant": variant, "seed": seed, "status": "FINISHED", "history": metrics, "cases": cases} | {
+            "cases_stopped_early": cases
+        }
+
+    scores = {"clean / A": 0.9, "clean / B": 0.8, "noisy / A": 0.5, "noisy / B": 0.7}
+    results = {"study": "s", "bundle": "b", "preset": "paper", "synthetic": False, "settings": {}, "seeds": [0, 1]}
+    results |= {"variants": {name: {} for name in scores}, "versions": {}}
+    results["runs"] = [one(name, seed, dice + seed / 100) for name, dice in scores.items() for seed in (0, 1)]
+    gains = {f"{row['group']} / {row['variant']}": row["dice_gain"] for row in table(results)}
+    assert gains["clean / B"] == pytest.approx(-0.1)
+    assert gains["noisy / B"] == pytest.approx(0.2)
+    assert np.isnan(gains["clean / A"])
+    page = write_report(results, tmp_path).read_text()
+    assert page.index("clean") < page.index("noisy")
+    assert collect(tmp_path)["runs"] == results["runs"]
+
+
+def test_the_file_s_name_is_found_from_another_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    relative = Path(os.path.relpath(STUDIES[-1], tmp_path))
+    assert study.read_study(relative).bundle.is_dir()
