@@ -18,7 +18,7 @@ import torch
 from monai.data import MetaTensor
 from monai.losses import DeepSupervisionLoss, DiceCELoss, DiceLoss
 
-from monai_iels import GradientEnergyLoss, HeatDiffusion
+from monai_iels import GeneralizedCrossEntropyLoss, GradientEnergyLoss, HeatDiffusion
 
 
 def field(*shape, seed=0):
@@ -106,3 +106,31 @@ def test_wrong_arguments_are_named():
     with pytest.raises(ValueError, match="`spacing`"):
         GradientEnergyLoss(nothing, spacing=0)
     assert "weight=2.0, spacing=1.0, reduction=mean" in repr(GradientEnergyLoss(torch.nn.CrossEntropyLoss(), 2.0))
+
+
+def test_generalized_cross_entropy_is_between_cross_entropy_and_the_absolute_error():
+    u, label = field(2, 3, 5, 4), torch.randint(0, 3, (2, 1, 5, 4), generator=torch.Generator().manual_seed(0))
+    probability = u.float().softmax(1).gather(1, label)
+    torch.testing.assert_close(GeneralizedCrossEntropyLoss(1.0)(u, label), (1 - probability).mean())
+    entropy = torch.nn.functional.cross_entropy(u.float(), label[:, 0])
+    torch.testing.assert_close(GeneralizedCrossEntropyLoss(1e-4)(u, label), entropy, rtol=1e-3, atol=0)
+    expected = ((1 - probability**0.7) / 0.7).mean()
+    torch.testing.assert_close(GeneralizedCrossEntropyLoss()(u, label.float()), expected)
+
+
+def test_generalized_cross_entropy_pulls_less_at_labels_that_seem_wrong():
+    u = torch.tensor([[4.0, 0.0]]).reshape(1, 2, 1, 1).requires_grad_()
+    wrong = torch.ones(1, 1, 1, 1)
+    gradients = []
+    for q in (1e-3, 0.7, 1.0):
+        (gradient,) = torch.autograd.grad(GeneralizedCrossEntropyLoss(q)(u, wrong), u)
+        gradients.append(float(gradient.abs().max()))
+    assert gradients[0] > 5 * gradients[1] > 5 * gradients[2]
+
+
+def test_generalized_cross_entropy_refuses_what_it_cannot_take():
+    with pytest.raises(ValueError, match="`q` in"):
+        GeneralizedCrossEntropyLoss(0.0)
+    with pytest.raises(ValueError, match="Expected classes of shape"):
+        GeneralizedCrossEntropyLoss()(field(1, 2, 4, 4), torch.zeros(1, 4, 4))
+    assert repr(GeneralizedCrossEntropyLoss()) == "GeneralizedCrossEntropyLoss(q=0.7)"
