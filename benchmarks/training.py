@@ -125,13 +125,14 @@ def tracked_over_untracked(features: list[int], images: int, epochs: int, folder
         mock.patch.object(journal, "deliver", timed("courier", journal.deliver, time.thread_time)),
     ):
         trainer = run.parser.get_parsed_content("train#trainer")
-        first = Events.EPOCH_COMPLETED(once=1)  # it has opened the database, once for all
-        began: list[float] = []
-        trainer.add_event_handler(first, lambda: (spent.update(handler=0.0, courier=0.0), began.append(clock())))
-        trainer.add_event_handler(Events.EPOCH_COMPLETED(once=epochs + 1), lambda: began.append(clock()))
+        marks: list[tuple[float, float]] = []  # after the first epoch, which has opened the database once for all
+        for epoch in (1, epochs + 1):
+            trainer.add_event_handler(
+                Events.EPOCH_COMPLETED(once=epoch), lambda: marks.append((clock(), sum(spent.values())))
+            )
         trainer.run()
-    whole = began[1] - began[0]
-    return whole / (whole - sum(spent.values()))
+    whole, tracking = (end - start for start, end in zip(*marks, strict=True))
+    return whole / (whole - tracking)
 
 
 def layer_over_none(name: str, features: list[int], size: list[int], repeats: int, folder: str) -> float:

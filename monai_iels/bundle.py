@@ -49,6 +49,7 @@ from monai_iels.layers import InverseEvolutionLayer
 __all__ = [
     "compose",
     "describe",
+    "end_run",
     "existing",
     "local_rank",
     "main",
@@ -248,6 +249,12 @@ def prepare_output(output_dir: str, resume: bool) -> None:
         file = folder / f"{name}.json"
         if not (resume and file.exists()):  # a training that is resumed has its settings already
             file.write_text(json.dumps(content, indent=1, default=str) + "\n", encoding="utf-8")
+
+
+def end_run(trainer: Any) -> None:
+    """End a process with an error code if its training ended early; why has been said."""
+    if getattr(trainer.state, "stopped", None):
+        sys.exit(1)
 
 
 def _move_aside(folder: Path) -> None:

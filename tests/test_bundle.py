@@ -390,8 +390,9 @@ def test_drive_is_judged_inside_the_field_of_view(trained, tmp_path):
 def test_nan_ends_a_training_with_its_likely_cause(tmp_path):
     overrides = options("wbc", tmp_path, iel_spacing=0.05, iel_steps=40)
     workflow = create_workflow(config_file=configs("wbc", "train"), **overrides)
-    with pytest.warns(UserWarning, match="amplifies up to"):
+    with pytest.warns(UserWarning, match="amplifies up to"), pytest.raises(SystemExit) as caught:
         workflow.run()
+    assert caught.value.code == 1
     stopped = workflow.parser.get_parsed_content("train#trainer").state.stopped
     assert stopped.startswith("The loss became NaN or infinite in epoch 1. The layer amplifies up to ")
     assert "raise iel_spacing" in stopped
@@ -444,11 +445,15 @@ def test_a_mistake_on_the_command_line_gets_one_sentence(arguments, sentence, tm
         ({"checkpont": "x"}, "The nearest is --checkpoint."),
         ({"dataset_dir": "/no/such"}, "/no/such: expected an image, a folder of images or a pattern, found no file"),
         ({"checkpoint": "/no/weights.pt"}, "/no/weights.pt: expected the weights of a network, found no such file."),
+        ({"features": [8] * 6}, "model.pt: expected the weights of this network, found others. Set --features as in"),
+        ({"checkpoint": "last.pt"}, "last.pt: expected the weights of this network, found others."),
     ],
 )
 def test_mistakes_in_inference(override, sentence, trained):
     args = json.loads((trained / "wbc" / "inference.json").read_text())
     args["dataset_dir"] = str(ROOT / "docs" / "figures")
+    if override.get("checkpoint") == "last.pt":
+        override = {"checkpoint": str(trained / "wbc" / "last.pt")}
     with pytest.raises(SystemExit) as caught:
         run(args.pop("config_file"), **{**args, **override})
     assert sentence in " ".join(str(caught.value.code).split())

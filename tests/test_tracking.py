@@ -291,8 +291,9 @@ def test_an_exception_is_told(server, tmp_path):
 
 def test_nan_is_told(server, tmp_path):
     overrides = options("wbc", tmp_path, tracking_uri=server.uri, experiment_name="nan", iel_spacing=0.05, iel_steps=40)
-    with pytest.warns(UserWarning, match="amplifies"):
+    with pytest.warns(UserWarning, match="amplifies"), pytest.raises(SystemExit) as caught:
         run(configs("wbc", "train"), **overrides)
+    assert caught.value.code == 1
     (found,) = runs_of(server.uri, "nan")
     assert found.info.status == "FAILED"
     assert "raise iel_spacing" in found.data.tags["stopped"]
