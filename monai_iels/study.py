@@ -111,7 +111,7 @@ def _slug(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
-class Job(NamedTuple):
+class _Job(NamedTuple):
     """One training of a study."""
 
     variant: str
@@ -129,16 +129,16 @@ class Job(NamedTuple):
         return Journal(self.folder / "tracking").status()
 
 
-class Outcome(NamedTuple):
+class _Outcome(NamedTuple):
     """How a training ended, and after how many seconds."""
 
-    job: Job
+    job: _Job
     status: str
     seconds: float
 
 
 @dataclass
-class Crew:
+class _Crew:
     """Train jobs, each in a process of its own, and stop them all together.
 
     Args:
@@ -149,11 +149,11 @@ class Crew:
     stopped: bool = False
     children: list[Any] = field(default_factory=list)
 
-    def train(self, job: Job) -> Outcome:
+    def train(self, job: _Job) -> _Outcome:
         """Run one training to its end, from where it was interrupted."""
         start = time.monotonic()
         if self.stopped:
-            return Outcome(job, "KILLED", 0.0)
+            return _Outcome(job, "KILLED", 0.0)
         job.folder.mkdir(parents=True, exist_ok=True)
         file = job.folder / "arguments.json"
         file.write_text(json.dumps(job.arguments, indent=1) + "\n", encoding="utf-8")
@@ -166,7 +166,7 @@ class Crew:
             self.children.append(child)
             code = child.wait()
         status = job.status or ("KILLED" if code < 0 or self.stopped else "FAILED")
-        return Outcome(job, status, time.monotonic() - start)
+        return _Outcome(job, status, time.monotonic() - start)
 
     def stop(self) -> None:
         """Ask all trainings to end; they can be resumed."""
@@ -215,8 +215,8 @@ def run_study(
     left = [job for job in todo if job.status != "FINISHED"]
     if len(left) < len(todo):
         logger.info(f"{len(todo) - len(left)} of {len(todo)} trainings are finished already.")
-    crew = Crew(max(1, (os.cpu_count() or 1) // jobs))
-    done: list[Outcome] = []
+    crew = _Crew(max(1, (os.cpu_count() or 1) // jobs))
+    done: list[_Outcome] = []
     try:
         with _terminable(), logging_redirect_tqdm(), tqdm(total=len(left), unit="training", disable=None) as bar:
             for outcome in _outcomes(crew, left, jobs, backend):
@@ -313,9 +313,9 @@ def _open_parent(journal: Journal, study: Study, preset: str, common: Mapping[st
     return str(run_id)
 
 
-def _job(variant: str, seed: int, study: Study, common: Mapping[str, Any], parent: str) -> Job:
+def _job(variant: str, seed: int, study: Study, common: Mapping[str, Any], parent: str) -> _Job:
     folder = Path(common["cache_dir"]).parent / _slug(variant) / f"seed-{seed}"
-    return Job(
+    return _Job(
         variant,
         seed,
         {
@@ -329,7 +329,7 @@ def _job(variant: str, seed: int, study: Study, common: Mapping[str, Any], paren
     )
 
 
-def _refuse_changes(jobs: Sequence[Job]) -> None:
+def _refuse_changes(jobs: Sequence[_Job]) -> None:
     """Refuse to mix trainings with other settings than before into one study."""
     for job in jobs:
         file = job.folder / "arguments.json"
@@ -346,14 +346,14 @@ def _refuse_changes(jobs: Sequence[Job]) -> None:
             )
 
 
-def _outcomes(crew: Crew, jobs: Sequence[Job], count: int, backend: str) -> Iterator[Outcome]:
+def _outcomes(crew: _Crew, jobs: Sequence[_Job], count: int, backend: str) -> Iterator[_Outcome]:
     with joblib.parallel_config(backend=backend, n_jobs=count):
         yield from joblib.Parallel(return_as="generator_unordered", pre_dispatch=count, batch_size=1)(
             joblib.delayed(crew.train)(job) for job in jobs
         )
 
 
-def _tell(done: Sequence[Outcome], total: int, jobs: int) -> None:
+def _tell(done: Sequence[_Outcome], total: int, jobs: int) -> None:
     job, status, seconds = done[-1]
     left = (total - len(done)) * sum(outcome.seconds for outcome in done) / len(done) / jobs
     ending = f"about {duration(left)} left" if len(done) < total else "the last one"

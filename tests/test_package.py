@@ -40,6 +40,7 @@ def test_public_names():
         "EvolveDict",
         "Evolved",
         "ForwardEvolutionLayer",
+        "GeneralizedCrossEntropyLoss",
         "GradientEnergyLoss",
         "HeatDiffusion",
         "IELNet",
