@@ -105,7 +105,7 @@ def python_blocks(file):
 
 def test_the_data_page_s_code_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (block,) = python_blocks("docs/data.md")
+    (block,) = python_blocks("docs/do/data.md")
     names = {}
     exec(block, names)
     assert len(names["cells"]["training"]) == 9

@@ -273,6 +273,8 @@ class LayerPictures:
         truth = case["truth"].as_tensor()[0].cpu().numpy() if "truth" in case else label
         index = most_of(truth)
         classes = {"truth": truth, "training label": label}
+        if "label_with_noise" in case:
+            classes["noisy label"] = case["label_with_noise"].as_tensor()[0].cpu().numpy()
         guesses = {"before the layer": before, "after the layer": after, "evaluation": judged}
         classes.update({name: logits.argmax(1)[0].cpu().numpy() for name, logits in guesses.items()})
         row = {"image": upright_image(image[0].cpu().numpy(), index)}

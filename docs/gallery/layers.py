@@ -11,7 +11,7 @@
 
 """Draw the README's picture: what a layer shows the loss while a network trains.
 
-Run ``python docs/figures.py``.
+Run ``python docs/gallery/layers.py``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from torch import Tensor
 
 from monai_iels import ConvexCurveMotion, Evolution, HeatDiffusion
 
-FIGURES = Path(__file__).parent / "figures"
+FIGURES = Path(__file__).parents[1] / "figures"
 SIZE = 96
 
 

@@ -11,7 +11,7 @@
 
 """Draw the contact sheets of the embedded samples: whole images above, labelled close-ups below.
 
-Run ``python docs/samples.py``. With ``--data DIR``, a folder that has some of the real sets
+Run ``python docs/gallery/samples.py``. With ``--data DIR``, a folder that has some of the real sets
 in folders of the same names, each sheet gets the real images beside the drawn ones; choose another ``--output`` for
 those, since some of the data sets may not be passed on.
 """
@@ -38,7 +38,7 @@ def main() -> None:
     """Draw a sheet a data set."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, help="a folder with real data sets, to put beside the drawn ones")
-    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "figures")
+    parser.add_argument("--output", type=Path, default=Path(__file__).parents[1] / "figures")
     options = parser.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)
     for source in SOURCES.values():
