@@ -14,12 +14,9 @@
 import importlib
 import inspect
 import pkgutil
-import re
-from pathlib import Path
 
 import monai.bundle
 import pytest
-import torch
 
 import monai_iels
 
@@ -96,30 +93,3 @@ def test_a_bundle_finds_the_components():
     }
     net = monai.bundle.ConfigParser(config).get_parsed_content("net")
     assert net.layer.evolution == monai_iels.HeatDiffusion((2.0, 2.0))
-
-
-def python_blocks(file):
-    text = (Path(__file__).parents[1] / file).read_text("utf-8")
-    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-
-
-def test_the_data_page_s_code_runs(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (block,) = python_blocks("docs/do/data.md")
-    names = {}
-    exec(block, names)
-    assert len(names["cells"]["training"]) == 9
-
-
-def test_the_readme_s_code_runs(tmp_path, monkeypatch):
-    blocks = python_blocks("README.md")
-    assert len(blocks) == 3
-    monkeypatch.chdir(tmp_path)
-    names = {}
-    for block in blocks:
-        exec(block, names)
-    assert names["prediction"].shape == names["label"].shape
-    weights = torch.load("checkpoint.pt", weights_only=True)
-    monai.networks.nets.BasicUNet(spatial_dims=2, in_channels=3, out_channels=3).load_state_dict(weights)
-    u = torch.randn(1, 2, 8, 8)
-    assert names["layer"](u).std() > u.std()
