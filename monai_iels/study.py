@@ -48,7 +48,7 @@ from monai_iels.handlers.tracking import artifact_location, default_tracking_uri
 from monai_iels.handlers.training import complete_file
 from monai_iels.study_report import collect, write_report
 
-__all__ = ["Study", "check_overrides", "main", "presets", "read_study", "run_study"]
+__all__ = ["Study", "check_overrides", "choose", "main", "presets", "read_study", "run_study"]
 
 logger = logging.getLogger(__name__)
 
@@ -90,6 +90,22 @@ def read_study(file: Path, seeds: int | None = None) -> Study:
     if len({_slug(name) for name in variants}) < len(variants):
         raise ValueError(f"{file}: expected variants whose names differ in letters or digits, found {list(variants)}.")
     return Study(file.stem, _bundle(file, str(content["bundle"])), variants, list(range(count)))
+
+
+def choose(study: Study, names: Sequence[str]) -> Study:
+    """Return a study with only some of its variants; the baselines of their groups stay.
+
+    Raises:
+        ValueError: for a name that the study does not have.
+    """
+    for name in names:
+        if name not in study.variants:
+            raise ValueError(f"--variants: expected one of {', '.join(study.variants)}, found '{name}'.")
+    groups: dict[str, list[str]] = {}
+    for name in study.variants:
+        groups.setdefault(name.rpartition(" / ")[0], []).append(name)
+    kept = {name for group in groups.values() if set(group) & set(names) for name in (group[0], *names)}
+    return study._replace(variants={name: value for name, value in study.variants.items() if name in kept})
 
 
 def _bundle(file: Path, name: str) -> Path:
@@ -401,6 +417,7 @@ def _parser() -> argparse.ArgumentParser:
     running.add_argument("--dataset_dir", default="synthetic", help="the data set; a drawn sample if left out")
     running.add_argument("--output_dir", type=Path, help="default: eval/STUDY-PRESET in the bundle")
     running.add_argument("--seeds", type=int, help="how many seeds, if not as many as the study says")
+    running.add_argument("--variants", nargs="+", metavar="NAME", help="only these, and the first one of their group")
     running.add_argument("--jobs", type=int, default=1, help="trainings at once (default: %(default)s)")
     default = "paper" if torch.cuda.is_available() else "cpu"
     running.add_argument("--preset", default=default, help="paper, or cpu: smaller (here: %(default)s)")
@@ -418,6 +435,8 @@ def _run(options: argparse.Namespace) -> int:
     if options.jobs < 1:
         raise ValueError(f"--jobs: expected a number from 1, found {options.jobs}.")
     study = read_study(options.study, options.seeds)
+    if options.variants:
+        study = choose(study, options.variants)
     folder = options.output_dir or study.bundle / "eval" / f"{study.name}-{options.preset}"
     complete = run_study(
         study, folder, options.preset, options.dataset_dir, options.jobs, options.tracking_uri, options.backend

@@ -207,6 +207,14 @@ def test_every_study_names_what_its_bundle_has(file):
         assert set(settings) <= set(config)
 
 
+def test_some_variants_keep_the_baseline_of_their_group():
+    found = study.read_study(BUNDLES / "wbc" / "studies" / "noisy_labels.yaml")
+    some = study.choose(found, ["clean labels / majority filter"])
+    assert list(some.variants) == ["clean labels / U-Net", "clean labels / majority filter"]
+    with pytest.raises(ValueError, match="--variants: expected one of clean labels / U-Net, .* found 'U-Net'"):
+        study.choose(found, ["U-Net"])
+
+
 def test_a_difference_is_paired():
     cases = np.linspace(0, 1, 30)
     baseline = np.stack([cases, cases + 0.1, cases - 0.2])
