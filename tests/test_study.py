@@ -211,7 +211,7 @@ def test_some_variants_keep_the_baseline_of_their_group():
     found = study.read_study(BUNDLES / "wbc" / "studies" / "noisy_labels.yaml")
     some = study.choose(found, ["clean labels / majority filter"])
     assert list(some.variants) == ["clean labels / U-Net", "clean labels / majority filter"]
-    with pytest.raises(ValueError, match="--variants: expected one of clean labels / U-Net, .* found 'U-Net'"):
+    with pytest.raises(ValueError, match=r"--variants: expected one of clean labels . U-Net, .* found 'U-Net'"):
         study.choose(found, ["U-Net"])
 
 
