@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 
 import monai_iels
+from monai_iels.study_report import collect, write_report
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
@@ -46,4 +47,6 @@ def setup(app):  # type: ignore[no-untyped-def] # Sphinx calls it
     """Draw the gallery and write the generated pages before Sphinx reads them."""
     for script in sorted((HERE / "gallery").glob("*.py")):
         runpy.run_path(str(script))["main"]()
+    for file in sorted((HERE / "results").glob("*/results.json")):
+        write_report(collect(file.parent), file.parent, file.parent / "panels")
     runpy.run_path(str(HERE / "reference" / "generate.py"))["main"]()

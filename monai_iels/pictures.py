@@ -180,6 +180,7 @@ def study_curves(groups: Mapping[str, Mapping[str, Sequence[Mapping[str, Sequenc
         file: the PNG file.
     """
     metrics = {"Dice": "val_mean_dice", "roughness": "val_roughness", "convexity": "val_convexity"}
+    groups = {group: variants for group, variants in groups.items() if any(variants.values())}
     figure = Figure(figsize=(13, 3.4 * len(groups) + 0.3), layout="constrained")
     axes = figure.subplots(len(groups), len(metrics), squeeze=False)
     for line, (group, variants) in zip(axes, groups.items(), strict=True):
@@ -195,7 +196,8 @@ def study_curves(groups: Mapping[str, Mapping[str, Sequence[Mapping[str, Sequenc
             truth = [h[f"{metric}_of_truth"][-1] for hs in variants.values() for h in hs if f"{metric}_of_truth" in h]
             if truth:
                 axis.axhline(truth[0], color="black", linestyle="--", lw=1, label="truth")
-            axis.set(title=f"{group}: {title}" if group else title, xlabel="epoch")
+            axis.set_title(f"{group}: {title}" if group else title, fontsize=10)
+            axis.set_xlabel("epoch")
             axis.grid(alpha=0.3)
             axis.xaxis.get_major_locator().set_params(integer=True)
         line[-1].legend(fontsize=8, loc="center left", bbox_to_anchor=(1.02, 0.5))

@@ -427,6 +427,9 @@ def _parser() -> argparse.ArgumentParser:
     reporting = commands.add_parser("report", help="write the page anew")
     reporting.add_argument("folder", type=Path, help="output folder of a study, or one with its results.json")
     reporting.add_argument("--output_dir", type=Path, help="default: the folder itself")
+    reporting.add_argument(
+        "--without_images", action="store_true", help="no pictures of the data, which may not be passed on"
+    )
     reporting.set_defaults(run=_report)
     return parser
 
@@ -441,14 +444,15 @@ def _run(options: argparse.Namespace) -> int:
     complete = run_study(
         study, folder, options.preset, options.dataset_dir, options.jobs, options.tracking_uri, options.backend
     )
-    _report(argparse.Namespace(folder=folder, output_dir=None))
+    _report(argparse.Namespace(folder=folder, output_dir=None, without_images=False))
     return 0 if complete else 1
 
 
 def _report(options: argparse.Namespace) -> int:
     results = collect(options.folder)
     results.setdefault("command", shlex.join(["python", "-m", "monai_iels.study", *sys.argv[1:]]))
-    page = write_report(results, options.output_dir or options.folder)
+    panels = None if options.without_images else options.folder / "panels"
+    page = write_report(results, options.output_dir or options.folder, panels)
     print(f"Report: {page}")
     return 0
 

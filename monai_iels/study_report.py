@@ -17,6 +17,7 @@ import base64
 import csv
 import html
 import json
+import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -54,6 +55,7 @@ def collect(folder: Path) -> dict[str, Any]:
         return json.loads((folder / "results.json").read_text("utf-8"))
     from mlflow import MlflowClient
 
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     results = json.loads((folder / "study.json").read_text("utf-8"))
     client = MlflowClient(tracking_uri=results.pop("tracking_uri"))
     parent = client.get_run(results.pop("run_id"))
@@ -213,8 +215,17 @@ def _columns(
     return row
 
 
-def write_report(results: Mapping[str, Any], folder: Path) -> Path:
-    """Write the study as JSON, CSV, Markdown, PNG and one HTML page with everything in it; return the page."""
+def write_report(results: Mapping[str, Any], folder: Path, panels: Path | None = None) -> Path:
+    """Write the study as JSON, CSV, Markdown, PNG and one HTML page with everything in it.
+
+    Args:
+        results: what :func:`collect` returned.
+        folder: where to write.
+        panels: folder with the arrays of the pictures of the data; without it there are none.
+
+    Returns:
+        the page.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     rows = table(results)
     with complete_file(folder / "results.json") as part:
@@ -232,10 +243,10 @@ def write_report(results: Mapping[str, Any], folder: Path) -> Path:
         study_curves(groups, folder / "curves.png")
         pictures.append("curves.png")
     for number, (group, variants) in enumerate(_groups(results).items()):
-        panels = _panels(results, variants, folder)
-        if panels:
+        rows_of_pictures = _panels(results, variants, panels) if panels is not None else []
+        if rows_of_pictures:
             name = f"panels-{number}.png" if len(groups) > 1 else "panels.png"
-            study_panels(panels, group, folder / name)
+            study_panels(rows_of_pictures, group, folder / name)
             pictures.append(name)
     markdown = "\n".join(_markdown(results, rows, pictures))
     (folder / "report.md").write_text(markdown + "\n", encoding="utf-8")
@@ -250,7 +261,7 @@ def _panels(results: Mapping[str, Any], variants: Mapping[str, str], folder: Pat
     rows: list[dict[str, np.ndarray]] = []
     numbers = {full: index for index, full in enumerate(results["variants"])}
     for name, full in variants.items():
-        file = folder / "panels" / f"{numbers[full]}.npz"
+        file = folder / f"{numbers[full]}.npz"
         if not file.exists():
             continue
         with np.load(file) as arrays:
@@ -279,10 +290,11 @@ def _notes(results: Mapping[str, Any]) -> Iterator[str]:
         "variant with its 95 % bootstrap interval over seeds and cases. 'Stopped early' takes the epoch with the "
         "best Dice on validation labels that are as noisy as those of the training."
     )
-    for run in results["runs"]:
-        if run["status"] != "FINISHED":
-            why = f": {run['stopped']}" if run.get("stopped") else ""
-            yield f"Not finished: {run['variant']}, seed {run['seed']}, {run['status']}{why}."
+    for variant in results["variants"]:
+        bad = [run for run in results["runs"] if run["variant"] == variant and run["status"] != "FINISHED"]
+        if bad:
+            why = {run["status"] + (f" ({run['stopped']})" if run.get("stopped") else "") for run in bad}
+            yield f"Not finished: {variant}, seed {', '.join(str(run['seed']) for run in bad)}: {'; '.join(sorted(why))}."
 
 
 _HEADINGS = ("", "Dice", "Dice, stopped early", "roughness", "convexity", "s/epoch")

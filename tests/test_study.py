@@ -129,7 +129,7 @@ def test_a_failing_variant_is_reported(tiny):
     assert "Not finished: broken, seed 0" in log
     for name in ("report.md", "report.html"):
         text = (out / name).read_text()
-        assert "Not finished: broken, seed 1" in text
+        assert "Not finished: broken, seed 0, 1: MISSING." in text
         assert "drawn" in text
         assert "Preset cpu: smaller than the paper" in text
     page = (out / "report.html").read_text()
