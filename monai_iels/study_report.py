@@ -294,7 +294,8 @@ def _notes(results: Mapping[str, Any]) -> Iterator[str]:
         bad = [run for run in results["runs"] if run["variant"] == variant and run["status"] != "FINISHED"]
         if bad:
             why = {run["status"] + (f" ({run['stopped']})" if run.get("stopped") else "") for run in bad}
-            yield f"Not finished: {variant}, seed {', '.join(str(run['seed']) for run in bad)}: {'; '.join(sorted(why))}."
+            seeds = ", ".join(str(run["seed"]) for run in bad)
+            yield f"Not finished: {variant}, seed {seeds}: {'; '.join(sorted(why))}."
 
 
 _HEADINGS = ("", "Dice", "Dice, stopped early", "roughness", "convexity", "s/epoch")

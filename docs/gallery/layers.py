@@ -9,7 +9,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""Draw the README's picture: what a layer shows the loss while a network trains.
+"""Draw what a layer shows the loss while a network trains.
 
 Run ``python docs/gallery/layers.py``.
 """

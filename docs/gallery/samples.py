@@ -9,7 +9,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""Draw the contact sheets of the embedded samples: whole images above, labelled close-ups below.
+"""Draw the contact sheets of the embedded samples: whole images above, labeled close-ups below.
 
 Run ``python docs/gallery/samples.py``. With ``--data DIR``, a folder that has some of the real sets
 in folders of the same names, each sheet gets the real images beside the drawn ones; choose another ``--output`` for
@@ -19,7 +19,9 @@ those, since some of the data sets may not be passed on.
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -34,12 +36,12 @@ COLORS = ("cyan", "yellow")
 COLUMNS = 8
 
 
-def main() -> None:
+def main(arguments: Sequence[str] = ()) -> None:
     """Draw a sheet a data set."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, help="a folder with real data sets, to put beside the drawn ones")
     parser.add_argument("--output", type=Path, default=Path(__file__).parents[1] / "figures")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     options.output.mkdir(parents=True, exist_ok=True)
     for source in SOURCES.values():
         with tempfile.TemporaryDirectory() as folder:
@@ -92,4 +94,4 @@ def close_up(axis: Axes, image: np.ndarray, label: np.ndarray, source: Source) -
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

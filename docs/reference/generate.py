@@ -47,6 +47,8 @@ def bundles() -> str:
         content = yaml.safe_load((BUNDLES / "shared" / f"{config}.yaml").read_text("utf-8"))
         lines += [f"## {config}\n", f"| key | default | {' | '.join(names)} |", "|---" * (len(names) + 2) + "|"]
         for key, value in content.items():
+            if key in ("imports", "initialize", "known_keys", "run", "finalize"):
+                continue
             own = [shown(changes[name][key]) if key in changes[name] else "" for name in names]
             lines.append(f"| `{key}` | {shown(value)} | {' | '.join(own)} |")
         lines.append("")
@@ -58,9 +60,9 @@ def shown(value: object) -> str:
     if isinstance(value, dict):
         return f"`{value['_target_']}`" if "_target_" in value else "*several*" if value else "`{}`"
     if isinstance(value, list) and any(isinstance(item, dict) for item in value):
-        return "*transforms*"
+        return "*components*"
     text = str(value)
-    return "*computed*" if text.startswith("$") or len(text) > 60 else f"`{text}`".replace("|", "\\|")
+    return "*computed*" if text.startswith("$") else "*long*" if len(text) > 60 else f"`{text}`".replace("|", "\\|")
 
 
 def commands() -> str:

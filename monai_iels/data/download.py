@@ -139,7 +139,7 @@ def _verify(file: Path, algorithm: str, expected: str) -> str:
 
 def _verify_contents(source: Source, archive: Archive, folder: Path) -> str:
     """Compare images and masks with those that this version was tested on; only a known archive may differ."""
-    what = "SHA-256 over the names and contents of all labelled images and their masks"
+    what = "SHA-256 over the names and contents of all labeled images and their masks"
     found = fingerprint(source.read(folder))
     if found == archive.contents:
         return f"{what} is as expected."

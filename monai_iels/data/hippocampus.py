@@ -32,7 +32,7 @@ _LABELS = {"0": "background", "1": "Anterior", "2": "Posterior"}
 
 
 def read_hippocampus(root: PathLike, seed: int = 0, cache_dir: PathLike | None = None) -> Datalists:
-    """List the labelled volumes of Task 4: 208 for training, 52 for validation.
+    """List the labeled volumes of Task 4: 208 for training, 52 for validation.
 
     The release labels its 260 training volumes only. They are shuffled by ``seed``, and the last of five folds is kept
     for validation.
