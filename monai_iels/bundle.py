@@ -43,6 +43,7 @@ from monai_iels.data import SOURCES
 from monai_iels.data.datalists import SYNTHETIC
 from monai_iels.data.files import Datalists
 from monai_iels.data.source import fingerprint
+from monai_iels.handlers.tracking import public
 from monai_iels.handlers.training import is_first_rank
 from monai_iels.layers import InverseEvolutionLayer
 
@@ -292,10 +293,12 @@ def describe(
     layer: InverseEvolutionLayer, network: nn.Module, datalists: Datalists, dataset_dir: str
 ) -> dict[str, Any]:
     """Return what a tracked run has to tell beside its settings: the physics, the network and the data."""
+    chosen = settings()
+    chosen["tracking_uri"] = public(str(chosen.get("tracking_uri")))
     gains = {f"gain_{dims}d": gain for dims, gain in layer.gains().items()}
     prints = {name: fingerprint({name: cases}) for name, cases in datalists.items() if name != "test"}
     return {
-        **{key: value if _is_plain(value) else json.dumps(value) for key, value in settings().items()},
+        **{key: value if _is_plain(value) else json.dumps(value) for key, value in chosen.items()},
         "evolution": repr(layer.evolution),
         **gains,
         "network": type(network).__name__,

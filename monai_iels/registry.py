@@ -123,9 +123,9 @@ def _log_models(folder: Path, name: str, run_id: str, entries: list[dict[str, An
             uris = {name: _log_network(network.eval(), config), f"{name}-predict": _log_predictor(folder, config)}
     finally:
         client.set_terminated(run_id, before.status, end_time=before.end_time)
+    registered = {model: str(mlflow.register_model(uri, model).version) for model, uri in uris.items()}
     versions = []
-    for model, uri in uris.items():
-        version = str(mlflow.register_model(uri, model).version)
+    for model, version in registered.items():
         for key, value in tags.items():
             client.set_model_version_tag(model, version, key, value)
         client.set_registered_model_alias(model, "candidate", version)
@@ -146,11 +146,12 @@ def _inference_config(folder: Path) -> dict[str, Any]:
 
 def _tags(folder: Path, entries: list[dict[str, Any]], run_id: str) -> dict[str, str]:
     with (folder / "history.csv").open(newline="", encoding="utf-8") as stream:
-        best = max(float(row["val_mean_dice"]) for row in csv.DictReader(stream) if row.get("val_mean_dice"))
+        scores = [float(row["val_mean_dice"]) for row in csv.DictReader(stream) if row.get("val_mean_dice")]
+    best = max((score for score in scores if score == score), default=0.0)
     known: dict[str, Any] = {}
     for entry in entries:
-        if entry["kind"] in ("params", "tags"):
-            known.update(entry["values"])
+        if entry["kind"] in ("params", "tags"):  # where a training was resumed with other settings, those count
+            known.update({key.removeprefix("resumed."): value for key, value in entry["values"].items()})
     wanted = ("source", "section", "dataset_fingerprint", "dataset_synthetic", "bundle", "bundle_version")
     return {"val_mean_dice": repr(best), "run_id": run_id, **{key: str(known.get(key, "")) for key in wanted}}
 
@@ -160,7 +161,7 @@ def _is_champion(client: mlflow.MlflowClient, model: str, tags: dict[str, str]) 
         return True
     champion = client.get_model_version_by_alias(model, "champion").tags
     same = all(champion.get(key) == tags[key] for key in ("dataset_fingerprint", "section"))
-    return same and not float(tags["val_mean_dice"]) <= float(champion.get("val_mean_dice", "nan"))
+    return same and float(tags["val_mean_dice"]) > float(champion.get("val_mean_dice", "-inf"))
 
 
 def _log_network(network: nn.Module, config: dict[str, Any]) -> str:

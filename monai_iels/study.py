@@ -20,7 +20,6 @@ import difflib
 import json
 import logging
 import os
-import re
 import shlex
 import signal
 import subprocess
@@ -36,6 +35,8 @@ from typing import Any, NamedTuple
 import joblib
 import torch
 import yaml
+from filelock import FileLock, Timeout
+from mlflow.exceptions import MlflowException
 from monai.bundle import ConfigParser, ReferenceResolver
 from monai.bundle.utils import ID_SEP_KEY
 from tqdm import tqdm
@@ -44,9 +45,9 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 import monai_iels.data
 from monai_iels.handlers.journal import Journal, deliver, first_line
 from monai_iels.handlers.reports import duration
-from monai_iels.handlers.tracking import artifact_location, default_tracking_uri
+from monai_iels.handlers.tracking import artifact_location, default_tracking_uri, public
 from monai_iels.handlers.training import complete_file
-from monai_iels.study_report import collect, write_report
+from monai_iels.study_report import collect, slug, write_report
 
 __all__ = ["Study", "check_overrides", "choose", "main", "presets", "read_study", "run_study"]
 
@@ -87,7 +88,7 @@ def read_study(file: Path, seeds: int | None = None) -> Study:
     count = content["seeds"] if seeds is None else seeds
     if not isinstance(count, int) or count < 1:
         raise ValueError(f"{file}: expected a number of seeds from 1, found {count}.")
-    if len({_slug(name) for name in variants}) < len(variants):
+    if len({slug(name) for name in variants}) < len(variants):
         raise ValueError(f"{file}: expected variants whose names differ in letters or digits, found {list(variants)}.")
     return Study(file.stem, _bundle(file, str(content["bundle"])), variants, list(range(count)))
 
@@ -123,10 +124,6 @@ def presets(bundle: Path) -> dict[str, dict[str, Any]]:
     return {"paper": {}, **(yaml.safe_load(file.read_text("utf-8")) if file.exists() else {})}
 
 
-def _slug(name: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
-
-
 class _Job(NamedTuple):
     """One training of a study."""
 
@@ -158,10 +155,10 @@ class _Crew:
     """Train jobs, each in a process of its own, and stop them all together.
 
     Args:
-        threads: how many threads a training may use.
+        threads: how many threads a training may use; as many as it likes if None.
     """
 
-    threads: int
+    threads: int | None
     stopped: bool = False
     children: list[Any] = field(default_factory=list)
 
@@ -173,13 +170,19 @@ class _Crew:
         job.folder.mkdir(parents=True, exist_ok=True)
         file = job.folder / "arguments.json"
         file.write_text(json.dumps(job.arguments, indent=1) + "\n", encoding="utf-8")
-        resume = (job.folder / "last.pt").exists() and job.status != "FAILED"
+        saved = any((job.folder / name).exists() for name in ("last.pt", "previous.pt"))
+        resume = saved and job.status != "FAILED"
         command = [sys.executable, "-m", "monai.bundle", "run", "--args_file", str(file), "--resume", str(resume)]
-        threads = {name: str(self.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
-        environment = {**os.environ, **threads, "MLFLOW_TRACKING_URI": job.arguments["tracking_uri"]}
+        limits = {"OMP_NUM_THREADS": str(self.threads)} if self.threads else {}
+        environment = {**os.environ, **limits, "MLFLOW_TRACKING_URI": job.arguments["tracking_uri"]}
         with (job.folder / "console.log").open("a", encoding="utf-8") as log:
-            child = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
+            # in a session of its own: Ctrl-C ends the study, which then ends its trainings, once
+            child = subprocess.Popen(
+                command, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            )
             self.children.append(child)
+            if self.stopped:
+                child.terminate()
             code = child.wait()
         status = job.status or ("KILLED" if code < 0 or self.stopped else "FAILED")
         return _Outcome(job, status, time.monotonic() - start)
@@ -187,10 +190,10 @@ class _Crew:
     def stop(self) -> None:
         """Ask all trainings to end; they can be resumed."""
         self.stopped = True
-        for child in self.children:
+        for child in list(self.children):
             if child.poll() is None:
                 child.terminate()
-        for child in self.children:
+        for child in list(self.children):
             child.wait()
 
 
@@ -202,6 +205,7 @@ def run_study(
     jobs: int = 1,
     tracking_uri: str | None = None,
     backend: str = "threading",
+    command: str = "",
 ) -> bool:
     """Train each variant with each seed, but for those that are finished.
 
@@ -213,6 +217,7 @@ def run_study(
         jobs: how many trainings run at once.
         tracking_uri: address of a tracking server; a database below ``output_dir`` if None.
         backend: where joblib runs the jobs.
+        command: what was typed, for the page.
 
     Returns:
         whether all trainings are finished.
@@ -223,15 +228,33 @@ def run_study(
     common = _common(study, output_dir, preset, dataset_dir, tracking_uri)
     config = ConfigParser.load_config_file(common["config_file"])
     check_overrides(study, config)
+    _refuse_changes(study, output_dir, preset, common)
     _prepare_data(common, config)
-    journal = Journal(output_dir / "tracking")
-    run_id = _open_parent(journal, study, preset, common)
-    todo = [_job(variant, seed, study, common, run_id) for seed in study.seeds for variant in study.variants]
-    _refuse_changes(todo)
+    with _alone(output_dir):
+        journal = Journal(output_dir / "tracking")
+        run_id = _open_parent(journal, study, preset, common, command)
+        todo = [_job(variant, seed, study, common, run_id) for seed in study.seeds for variant in study.variants]
+        try:
+            _train(todo, jobs, backend)
+        except BaseException:
+            journal.append("status", status="KILLED")
+            _deliver([journal])
+            raise
+        bad = [job for job in todo if job.status != "FINISHED"]
+        _note_failures(output_dir, bad)
+        journal.append("status", status="FAILED" if bad else "FINISHED")
+        _deliver([*(Journal(job.folder / "tracking") for job in todo), journal])
+    for job in bad:
+        logger.warning(f"Not finished: {job.variant}, seed {job.seed}. Why: {job.folder / 'console.log'}")
+    return not bad
+
+
+def _train(todo: Sequence[_Job], jobs: int, backend: str) -> None:
+    """Train what is not finished, and tell how it goes."""
     left = [job for job in todo if job.status != "FINISHED"]
     if len(left) < len(todo):
         logger.info(f"{len(todo) - len(left)} of {len(todo)} trainings are finished already.")
-    crew = _Crew(max(1, (os.cpu_count() or 1) // jobs))
+    crew = _Crew(max(1, (os.cpu_count() or 1) // jobs) if backend == "threading" else None)
     done: list[_Outcome] = []
     try:
         with _terminable(), logging_redirect_tqdm(), tqdm(total=len(left), unit="training", disable=None) as bar:
@@ -242,12 +265,47 @@ def run_study(
     except BaseException:
         crew.stop()
         raise
-    bad = [job for job in todo if job.status != "FINISHED"]
-    journal.append("status", status="FAILED" if bad else "FINISHED")
-    deliver(journal)
-    for job in bad:
-        logger.warning(f"Not finished: {job.variant}, seed {job.seed}. Why: {job.folder / 'console.log'}")
-    return not bad
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keep a second command from training the same study at the same time."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / ".study.lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise ValueError(f"{folder}: expected no other command at this study, found one. Wait for it.") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _deliver(journals: Sequence[Journal]) -> None:
+    """Deliver what is left of the tracking; where that fails, say what to do."""
+    for journal in journals:
+        try:
+            deliver(journal)
+        except Exception as error:
+            logger.warning(
+                f"Tracking is not delivered ('{first_line(error)}'). Later: python -m monai_iels.handlers replay "
+                f"{journal.folder}"
+            )
+
+
+def _note_failures(folder: Path, bad: Sequence[_Job]) -> None:
+    """Keep the last words of trainings that did not finish, for the page: some fail before they are tracked."""
+    file = folder / "study.json"
+    content = json.loads(file.read_text("utf-8"))
+    content["failed"] = {f"{job.variant}, seed {job.seed}": _last_words(job.folder / "console.log") for job in bad}
+    with complete_file(file) as part:
+        part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def _last_words(log: Path) -> str:
+    text = log.read_text("utf-8", errors="replace") if log.exists() else ""
+    return next((line[:300] for line in reversed(text.splitlines()) if line.strip()), "")
 
 
 def _common(study: Study, output_dir: Path, preset: str, dataset_dir: str, tracking_uri: str | None) -> dict[str, Any]:
@@ -297,7 +355,7 @@ def _prepare_data(common: Mapping[str, Any], config: Mapping[str, Any]) -> None:
     )
 
 
-def _open_parent(journal: Journal, study: Study, preset: str, common: Mapping[str, Any]) -> str:
+def _open_parent(journal: Journal, study: Study, preset: str, common: Mapping[str, Any], command: str) -> str:
     """Open the run that all trainings are nested under, or go on with it; return its id."""
     uri = common["tracking_uri"]
     known = bool(journal.entries())
@@ -312,25 +370,28 @@ def _open_parent(journal: Journal, study: Study, preset: str, common: Mapping[st
     try:
         run_id = deliver(journal)
     except Exception as error:
-        raise ValueError(f"{uri}: expected a tracking server, found '{first_line(error)}'.") from None
+        raise ValueError(f"{public(uri)}: expected a tracking server, found '{first_line(error)}'.") from None
+    file = journal.folder.parent / "study.json"
+    before = json.loads(file.read_text("utf-8")) if file.exists() else {"variants": {}, "seeds": []}
     content = {
         "study": study.name,
         "bundle": study.bundle.name,
         "preset": preset,
         "settings": presets(study.bundle)[preset],
         "synthetic": common["dataset_dir"] == "synthetic",
-        "variants": study.variants,
-        "seeds": study.seeds,
+        "variants": {**before["variants"], **study.variants},
+        "seeds": sorted({*before["seeds"], *study.seeds}),
+        "command": command,
         "tracking_uri": uri,
         "run_id": run_id,
     }
-    with complete_file(journal.folder.parent / "study.json") as part:
+    with complete_file(file) as part:
         part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     return str(run_id)
 
 
 def _job(variant: str, seed: int, study: Study, common: Mapping[str, Any], parent: str) -> _Job:
-    folder = Path(common["cache_dir"]).parent / _slug(variant) / f"seed-{seed}"
+    folder = Path(common["cache_dir"]).parent / slug(variant) / f"seed-{seed}"
     return _Job(
         variant,
         seed,
@@ -339,23 +400,31 @@ def _job(variant: str, seed: int, study: Study, common: Mapping[str, Any], paren
             **study.variants[variant],
             "output_dir": str(folder),
             "seed": seed,
-            "run_name": f"{_slug(variant)}-seed-{seed}",
+            "run_name": f"{slug(variant)}-seed-{seed}",
             "run_tags": {"mlflow.parentRunId": parent, "study.variant": variant, "study.seed": str(seed)},
         },
     )
 
 
-def _refuse_changes(jobs: Sequence[_Job]) -> None:
-    """Refuse to mix trainings with other settings than before into one study."""
-    for job in jobs:
-        file = job.folder / "arguments.json"
-        if not file.exists():
-            continue
-        before = json.loads(file.read_text("utf-8"))
-        now = json.loads(json.dumps(job.arguments))
-        changed = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
-        if changed:
-            key = changed[0]
+def _refuse_changes(study: Study, folder: Path, preset: str, common: Mapping[str, Any]) -> None:
+    """Refuse to mix another study, or trainings with other settings than before, into a folder."""
+    file = folder / "study.json"
+    if not file.exists():
+        return
+    before = json.loads(file.read_text("utf-8"))
+    now = {"study": study.name, "bundle": study.bundle.name, "preset": preset}
+    _refuse_other(file, {key: before.get(key) for key in now}, now)
+    for seed in study.seeds:
+        for variant in study.variants:
+            job = _job(variant, seed, study, common, "")
+            file = job.folder / "arguments.json"
+            if file.exists():
+                _refuse_other(file, json.loads(file.read_text("utf-8")), json.loads(json.dumps(job.arguments)))
+
+
+def _refuse_other(file: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    for key in sorted((before.keys() | now.keys()) - {"run_tags"}):
+        if before.get(key) != now.get(key):
             raise ValueError(
                 f"{file}: expected {key} {before.get(key)}, as before, found {now.get(key)}. "
                 "Choose another --output_dir."
@@ -401,8 +470,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.getLogger("alembic").setLevel(logging.WARNING)
     try:
         return options.run(options)
-    except (ValueError, FileNotFoundError) as error:
-        print(error, file=sys.stderr)
+    except (ValueError, FileNotFoundError, MlflowException) as error:
+        print(first_line(error) if isinstance(error, MlflowException) else error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("Interrupted. The same command goes on with what is left.", file=sys.stderr)
@@ -422,7 +491,6 @@ def _parser() -> argparse.ArgumentParser:
     default = "paper" if torch.cuda.is_available() else "cpu"
     running.add_argument("--preset", default=default, help="paper, or cpu: smaller (here: %(default)s)")
     running.add_argument("--tracking_uri", help="address of a tracking server; a database in output_dir if left out")
-    running.add_argument("--backend", default="threading", help="joblib's: threading, dask, ray (default: %(default)s)")
     running.set_defaults(run=_run)
     reporting = commands.add_parser("report", help="write the page anew")
     reporting.add_argument("folder", type=Path, help="output folder of a study, or one with its results.json")
@@ -442,18 +510,30 @@ def _run(options: argparse.Namespace) -> int:
         study = choose(study, options.variants)
     folder = options.output_dir or study.bundle / "eval" / f"{study.name}-{options.preset}"
     complete = run_study(
-        study, folder, options.preset, options.dataset_dir, options.jobs, options.tracking_uri, options.backend
+        study,
+        folder,
+        options.preset,
+        options.dataset_dir,
+        options.jobs,
+        options.tracking_uri,
+        command=_typed(options, study),
     )
-    _report(argparse.Namespace(folder=folder, output_dir=None, without_images=False))
+    print(f"Report: {write_report(collect(folder), folder, folder / 'panels')}")
     return 0 if complete else 1
 
 
+def _typed(options: argparse.Namespace, study: Study) -> str:
+    """Return the command with what changes its result, and without the paths of one machine."""
+    words = ["python", "-m", "monai_iels.study", "run", f"bundles/{study.bundle.name}/studies/{options.study.name}"]
+    words += ["--preset", options.preset, "--seeds", str(len(study.seeds))]
+    words += ["--variants", *options.variants] if options.variants else []
+    words += [] if options.dataset_dir == "synthetic" else ["--dataset_dir", "DIR"]
+    return shlex.join(words)
+
+
 def _report(options: argparse.Namespace) -> int:
-    results = collect(options.folder)
-    results.setdefault("command", shlex.join(["python", "-m", "monai_iels.study", *sys.argv[1:]]))
     panels = None if options.without_images else options.folder / "panels"
-    page = write_report(results, options.output_dir or options.folder, panels)
-    print(f"Report: {page}")
+    print(f"Report: {write_report(collect(options.folder), options.output_dir or options.folder, panels)}")
     return 0
 
 

@@ -18,6 +18,7 @@ import csv
 import html
 import json
 import os
+import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -29,11 +30,16 @@ from monai_iels.handlers.reports import read_csv
 from monai_iels.handlers.training import complete_file
 from monai_iels.pictures import study_curves, study_panels
 
-__all__ = ["collect", "difference", "table", "write_report"]
+__all__ = ["collect", "difference", "slug", "table", "write_report"]
 
 _LAST = 3
 _RESAMPLES = 4000
 _KEPT = ("val_mean_dice", "val_dice_on_noisy_labels", "val_roughness", "val_convexity")
+
+
+def slug(name: str) -> str:
+    """Return a variant's name as a file's name."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 def collect(folder: Path) -> dict[str, Any]:
@@ -63,13 +69,16 @@ def collect(folder: Path) -> dict[str, Any]:
     where = f"tags.`mlflow.parentRunId` = '{parent.info.run_id}'"
     for run in client.search_runs([parent.info.experiment_id], where, order_by=["start_time"], max_results=50000):
         key = run.data.tags["study.variant"], int(run.data.tags["study.seed"])
-        if key not in found or found[key].info.status != "FINISHED":
+        if run.info.status == "FINISHED" or key not in found or found[key].info.status != "FINISHED":
             found[key] = run
-    versions = {tag: value for run in found.values() for tag, value in run.data.tags.items() if "version" in tag}
-    revisions = {run.data.tags.get("git_revision", "") for run in found.values()}
-    results["versions"] = {**versions, "git_revision": ", ".join(sorted(revisions - {""}))}
+    results["versions"] = {
+        tag: ", ".join(sorted({run.data.tags.get(tag, "") for run in found.values()} - {""}))
+        for tag in sorted({tag for run in found.values() for tag in run.data.tags})
+        if "version" in tag or tag == "git_revision"
+    }
+    failed = results.pop("failed", {})
     results["runs"] = [
-        _run(client, variant, seed, found.get((variant, seed)))
+        _run(client, variant, seed, found.get((variant, seed)), failed.get(f"{variant}, seed {seed}"))
         for variant in results["variants"]
         for seed in results["seeds"]
     ]
@@ -77,11 +86,11 @@ def collect(folder: Path) -> dict[str, Any]:
     return results
 
 
-def _run(client: Any, variant: str, seed: int, run: Any) -> dict[str, Any]:
+def _run(client: Any, variant: str, seed: int, run: Any, failed: str | None) -> dict[str, Any]:
     """Return one run's numbers; of a run that did not finish, only how it ended."""
     base = {"variant": variant, "seed": seed}
     if run is None:
-        return {**base, "status": "MISSING"}
+        return {**base, "status": "MISSING" if failed is None else "FAILED", "stopped": failed or ""}
     if run.info.status != "FINISHED":
         return {**base, "status": run.info.status, "stopped": run.data.tags.get("stopped", "")}
     names = [*_KEPT, "val_roughness_of_truth", "val_convexity_of_truth", "loss", "seconds"]
@@ -96,7 +105,7 @@ def _run(client: Any, variant: str, seed: int, run: Any) -> dict[str, Any]:
         rows = read_csv(Path(client.download_artifacts(run.info.run_id, "cases.csv", scratch)))
     epochs = sorted({row["epoch"] for row in rows})
     judge = history.get("val_dice_on_noisy_labels", history["val_mean_dice"])
-    stop = epochs[int(np.argmax(judge))]
+    stop = epochs[int(np.argmax(np.nan_to_num(judge, nan=-1.0)))]
     return {
         **base,
         "status": "FINISHED",
@@ -119,6 +128,15 @@ def _cases(rows: Sequence[Mapping[str, Any]], epochs: Sequence[float]) -> dict[s
     }
 
 
+def _without_nan(value: Any) -> Any:
+    """Return the same with None for NaN, which JSON does not have."""
+    if isinstance(value, Mapping):
+        return {key: _without_nan(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_nan(item) for item in value]
+    return None if isinstance(value, float) and value != value else value
+
+
 def _mean(values: Sequence[float] | np.ndarray) -> float:
     finite = np.asarray(values, dtype=float)
     finite = finite[np.isfinite(finite)]
@@ -128,14 +146,16 @@ def _mean(values: Sequence[float] | np.ndarray) -> float:
 def _keep_pictures(client: Any, results: dict[str, Any], found: Mapping[Any, Any], folder: Path) -> None:
     """Copy the arrays of the pictures beside the study, a variant a file."""
     seed = results["seeds"][0]
-    for index, variant in enumerate(results["variants"]):
+    (folder / "panels").mkdir(exist_ok=True)
+    for variant in results["variants"]:
+        target = folder / "panels" / f"{slug(variant)}.npz"
         run = found.get((variant, seed))
         if run is None or run.info.status != "FINISHED":
+            target.unlink(missing_ok=True)
             continue
         with tempfile.TemporaryDirectory() as scratch:
             file = Path(client.download_artifacts(run.info.run_id, "validation.npz", scratch))
-            (folder / "panels").mkdir(exist_ok=True)
-            with complete_file(folder / "panels" / f"{index}.npz") as part:
+            with complete_file(target) as part:
                 part.write_bytes(file.read_bytes())
 
 
@@ -188,8 +208,8 @@ def table(results: Mapping[str, Any]) -> list[dict[str, Any]]:
             for name_of_truth in ("val_roughness_of_truth", "val_convexity_of_truth"):
                 values = [run["history"][name_of_truth][-1] for run in runs.values() if name_of_truth in run["history"]]
                 row[name_of_truth.removeprefix("val_")] = _mean(values)
-            seconds = [_mean(run["history"]["seconds"]) for run in runs.values()]
-            row["seconds_per_epoch"] = _mean(seconds)
+            fastest = [min(run["history"]["seconds"]) for run in runs.values()]
+            row.update(seconds_of_fastest_epoch=min(fastest, default=np.nan), of_seeds=len(ended))
             rows.append(row)
     return rows
 
@@ -207,7 +227,7 @@ def _columns(
     if both and not first:
         names = list(runs[both[0]][cases]["val_mean_dice"])
         mine, other = (
-            np.array([[side[seed][cases]["val_mean_dice"][name] for name in names] for seed in both])
+            np.array([[side[seed][cases]["val_mean_dice"][name] for name in names] for seed in both], dtype=float)
             for side in (runs, baseline)
         )
         mean, (low, high) = difference(mine, other)
@@ -229,7 +249,7 @@ def write_report(results: Mapping[str, Any], folder: Path, panels: Path | None =
     folder.mkdir(parents=True, exist_ok=True)
     rows = table(results)
     with complete_file(folder / "results.json") as part:
-        part.write_text(json.dumps(results, separators=(",", ":")) + "\n", encoding="utf-8")
+        part.write_text(json.dumps(_without_nan(results), separators=(",", ":")) + "\n", encoding="utf-8")
     with complete_file(folder / "table.csv") as part, part.open("w", newline="", encoding="utf-8") as stream:
         writer = csv.DictWriter(stream, list(rows[0]))
         writer.writeheader()
@@ -243,7 +263,7 @@ def write_report(results: Mapping[str, Any], folder: Path, panels: Path | None =
         study_curves(groups, folder / "curves.png")
         pictures.append("curves.png")
     for number, (group, variants) in enumerate(_groups(results).items()):
-        rows_of_pictures = _panels(results, variants, panels) if panels is not None else []
+        rows_of_pictures = _panels(variants, panels) if panels is not None else []
         if rows_of_pictures:
             name = f"panels-{number}.png" if len(groups) > 1 else "panels.png"
             study_panels(rows_of_pictures, group, folder / name)
@@ -256,12 +276,11 @@ def write_report(results: Mapping[str, Any], folder: Path, panels: Path | None =
     return page
 
 
-def _panels(results: Mapping[str, Any], variants: Mapping[str, str], folder: Path) -> list[dict[str, np.ndarray]]:
+def _panels(variants: Mapping[str, str], folder: Path) -> list[dict[str, np.ndarray]]:
     """Return a row a case: image, truth, and what each variant predicts."""
     rows: list[dict[str, np.ndarray]] = []
-    numbers = {full: index for index, full in enumerate(results["variants"])}
     for name, full in variants.items():
-        file = folder / f"{numbers[full]}.npz"
+        file = folder / f"{slug(full)}.npz"
         if not file.exists():
             continue
         with np.load(file) as arrays:
@@ -281,7 +300,7 @@ def _notes(results: Mapping[str, Any]) -> Iterator[str]:
         yield "Preset paper: the bundle's own settings."
     else:
         settings = ", ".join(
-            f"{key} {value}" for key, value in results["settings"].items() if not isinstance(value, dict)
+            f"{key} {'its own' if isinstance(value, dict) else value}" for key, value in results["settings"].items()
         )
         yield f"Preset {results['preset']}: smaller than the paper's setting, for a machine without GPU ({settings})."
     yield (
@@ -298,14 +317,15 @@ def _notes(results: Mapping[str, Any]) -> Iterator[str]:
             yield f"Not finished: {variant}, seed {seeds}: {'; '.join(sorted(why))}."
 
 
-_HEADINGS = ("", "Dice", "Dice, stopped early", "roughness", "convexity", "s/epoch")
+_HEADINGS = ("", "Dice", "Dice, stopped early", "roughness", "convexity", "fastest epoch, s")
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     if not row["seeds"]:
         return row["variant"], row["not_finished"] or "missing", "", "", "", ""
     dice = (_value(row, "dice") + _gain(row, ""), _value(row, "dice_stopped_early") + _gain(row, "_stopped_early"))
-    return row["variant"], *dice, _value(row, "roughness"), _value(row, "convexity"), f"{row['seconds_per_epoch']:.1f}"
+    name = row["variant"] + (f" ({row['seeds']} of {row['of_seeds']} seeds)" if row["seeds"] < row["of_seeds"] else "")
+    return name, *dice, _value(row, "roughness"), _value(row, "convexity"), f"{row['seconds_of_fastest_epoch']:.1f}"
 
 
 def _value(row: Mapping[str, Any], name: str) -> str:
@@ -352,7 +372,8 @@ th, td { padding: .3rem .7rem; border-bottom: 1px solid #ccc; text-align: left; 
 tr:last-child td { color: #666; font-style: italic; }
 img { max-width: 100%; } code { font-size: .85em; overflow-wrap: anywhere; }
 .note { border-left: 4px solid #d90; padding-left: .8rem; }
-@media print { body { margin: 0; max-width: none; font-size: 11px; } img, table { break-inside: avoid; } }
+@media print { body { margin: 0; max-width: none; font-size: 10px; } img, table { break-inside: avoid; }
+  table { display: table; } th, td { white-space: normal; padding: .2rem .4rem; } }
 """
 
 

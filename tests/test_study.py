@@ -55,12 +55,13 @@ def tiny(tmp_path_factory):
             process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
             if interrupted:
                 wait_for(lambda: len(list(out.glob("*/seed-0/history.csv"))) == 2, 120)
-                os.kill(process.pid, signal.SIGINT)  # only the runner: it has to stop its trainings by itself
+                os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C does
             code = process.wait(300)
         logs.append((code, (folder / f"{interrupted}.log").read_text()))
         if interrupted:
-            seconds = [Journal(path.parent / "tracking").status() for path in out.glob("*/seed-0/history.csv")]
-            assert set(seconds) <= {"KILLED", "FINISHED"}
+            ended = [Journal(path.parent / "tracking").status() for path in out.glob("*/seed-0/history.csv")]
+            assert set(ended) <= {"KILLED", "FINISHED"}
+            assert Journal(out / "tracking").status() == "KILLED"
     return file, out, logs
 
 
@@ -129,7 +130,7 @@ def test_a_failing_variant_is_reported(tiny):
     assert "Not finished: broken, seed 0" in log
     for name in ("report.md", "report.html"):
         text = (out / name).read_text()
-        assert "Not finished: broken, seed 0, 1: MISSING." in text
+        assert "Not finished: broken, seed 0, 1: FAILED (" in text
         assert "drawn" in text
         assert "Preset cpu: smaller than the paper" in text
     page = (out / "report.html").read_text()
@@ -160,8 +161,13 @@ def test_other_settings_are_not_mixed_in(tiny, capsys):
     variants["U-Net"]["epochs"] = 5
     (file.parent / "again").mkdir()
     other = write_study(file.parent / "again" / "tiny.yaml", variants)
+    before = (out / "study.json").read_text(), (out / "tracking" / "journal.jsonl").read_text()
     assert study.main(["run", str(other), "--output_dir", str(out)]) == 1
     assert "expected epochs 4, as before, found 5. Choose another --output_dir." in capsys.readouterr().err
+    other = write_study(file.parent / "again" / "another.yaml", {"A": TINY})
+    assert study.main(["run", str(other), "--output_dir", str(out)]) == 1
+    assert "expected study tiny, as before, found another." in capsys.readouterr().err
+    assert before == ((out / "study.json").read_text(), (out / "tracking" / "journal.jsonl").read_text())
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 _TAG = "monai_iels.run"
 _LONGEST_PAUSE = 30.0
-_FOR_GOOD = {"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "RESOURCE_DOES_NOT_EXIST"}
+_FOR_GOOD = "INVALID_PARAMETER_VALUE"
 
 
 def first_line(error: BaseException) -> str:
@@ -178,11 +178,13 @@ def deliver(journal: Journal, stop: threading.Event | None = None) -> str | None
             try:
                 run_id = _send(client, journal, run_id, entry)
             except MlflowException as error:
-                if entry["kind"] == "open" or error.error_code not in _FOR_GOOD:
+                if entry["kind"] == "open" or error.error_code != _FOR_GOOD:
                     raise
                 journal.refuse(entry, first_line(error))
-            journal.mark(number + 1, run_id)
-            journal.forget_file(entry)
+                journal.mark(number + 1, run_id)
+            else:
+                journal.mark(number + 1, run_id)
+                journal.forget_file(entry)
     return run_id
 
 
@@ -222,6 +224,7 @@ def _send(client: Any, journal: Journal, run_id: str | None, entry: dict[str, An
         named.parent.mkdir(exist_ok=True)
         shutil.copy(copy, named)
         client.log_artifact(run_id, str(named), entry["place"] or None)
+        named.unlink()
     elif kind == "status":
         client.set_terminated(run_id, entry["status"], end_time=entry["time"])
     elif kind == "resumed":

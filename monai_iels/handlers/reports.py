@@ -18,7 +18,7 @@ import logging
 import os
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -210,16 +210,24 @@ class LayerPictures:
         network: the network in training.
         training: the training cases, whose labels before noise are under ``truth`` where there is any.
         validation: the cases that the network is judged with.
+        postprocessing: what happens to their predictions before they are judged.
         count: number of cases.
     """
 
     def __init__(
-        self, output_dir: str, network: torch.nn.Module, training: Any, validation: Any, count: int = 3
+        self,
+        output_dir: str,
+        network: torch.nn.Module,
+        training: Any,
+        validation: Any,
+        postprocessing: Callable[[dict[str, Any]], dict[str, Any]],
+        count: int = 3,
     ) -> None:
         self.folder = Path(output_dir)
         self.network = next(module for module in network.modules() if isinstance(module, IELNet))
         self.training = training
         self.validation = validation
+        self.postprocessing = postprocessing
         self.count = count
 
     def attach(self, engine: Any) -> None:
@@ -240,7 +248,7 @@ class LayerPictures:
         arrays: dict[str, Any] = {
             f"{index}/{name}": pixels for index, row in enumerate(rows) for name, pixels in row.items()
         }
-        np.savez_compressed(self.folder / "pictures" / "validation.npz", allow_pickle=False, **arrays)
+        np.savez_compressed(self.folder / "pictures" / "validation.npz", **arrays)
         if not (self.folder / "model.pt").exists():
             return
         inner = self.network.network
@@ -267,7 +275,7 @@ class LayerPictures:
         before = self.network.network(image)
         after = before if self.network.layer is None else self.network.layer(before)
         self.network.eval()
-        judged = self.network(image)
+        judged = self.postprocessing({**case, "pred": self.network(image)[0].cpu()})["pred"][None]
         self.network.train(was_training)
         label = case["label"].as_tensor()[0].cpu().numpy()
         truth = case["truth"].as_tensor()[0].cpu().numpy() if "truth" in case else label

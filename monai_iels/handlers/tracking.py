@@ -147,6 +147,7 @@ class Tracking(MLFlowHandler):
         if not is_first_rank():
             return
         super().attach(engine)
+        engine.add_event_handler(Events.EPOCH_STARTED, self.begin_epoch)
         engine.add_event_handler(Events.EXCEPTION_RAISED, self.fail)
 
     def start(self, engine: Any) -> None:
@@ -191,10 +192,13 @@ class Tracking(MLFlowHandler):
         changed.pop("resume", None)
         self.journal.append("tags", values={"stopped": "", **{f"resumed.{key}": v for key, v in changed.items()}})
 
+    def begin_epoch(self, engine: Any) -> None:
+        """Take note that the training runs, or runs again."""
+        self._ended_before = None
+
     def log_epoch(self, engine: Any) -> None:
         """Record the epoch's numbers, unless they were recorded before an interruption."""
         epoch = engine.state.epoch
-        self._ended_before = None
         if self.journal.has_metrics(epoch):
             return
         values = {name: value for name, value in engine.state.epoch_report.items() if name != "epoch"}
@@ -212,7 +216,9 @@ class Tracking(MLFlowHandler):
         self.end("FAILED" if stopped else "FINISHED")
 
     def fail(self, engine: Any, error: BaseException) -> None:
-        """Record that the training failed or was killed, and let the error go on."""
+        """Record that the training failed or was killed, and let the error go on; another SIGTERM has to wait."""
+        if self._signal is not None:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if self.courier is not None and self._ended_before is not None:
             self.end(self._ended_before)  # it could not even be resumed, and stays what it was
         elif self.courier is not None:
@@ -228,10 +234,11 @@ class Tracking(MLFlowHandler):
         if self.courier is None:
             return
         self.journal.append("status", status=status)
+        courier, self.courier = self.courier, None
+        delivered = courier.close()
         if self._signal is not None:
             signal.signal(signal.SIGTERM, self._signal)
-        courier, self.courier = self.courier, None
-        if courier.close():
+        if delivered:
             logger.info(
                 f"Tracking: {public(self.uri)}, experiment {self.experiment_name}, run {courier.run_id} ({status})."
             )
