@@ -268,7 +268,16 @@ def test_a_signal_is_told_and_the_next_run_does_not_join(number, status, server,
     with pytest.raises(RuntimeError):
         run(configs("wbc", "train"), **{**resumed, "features": [4] * 6})
     assert mlflow.MlflowClient(server.uri).get_run(first.info.run_id).info.status == "FINISHED"
+    workflow = create_workflow(config_file=configs("wbc", "train"), **{**resumed, "epochs": count + 1})
+    workflow.parser.get_parsed_content("train#trainer").loss_function = explode
+    with pytest.raises(RuntimeError):
+        workflow.run()
+    assert mlflow.MlflowClient(server.uri).get_run(first.info.run_id).info.status == "FAILED"
     assert steps_of(server.uri, first.info.run_id, "loss") == list(range(1, count + 1))
+
+
+def explode(prediction, label):
+    raise RuntimeError("out of memory")
 
 
 def test_an_exception_is_told(server, tmp_path):
@@ -276,10 +285,6 @@ def test_an_exception_is_told(server, tmp_path):
         config_file=configs("wbc", "train"),
         **options("wbc", tmp_path, tracking_uri=server.uri, experiment_name="exception"),
     )
-
-    def explode(prediction, label):
-        raise RuntimeError("out of memory")
-
     workflow.parser.get_parsed_content("train#trainer").loss_function = explode
     with pytest.raises(RuntimeError) as caught:
         workflow.run()
@@ -316,10 +321,14 @@ def test_what_a_server_refuses_for_good_does_not_hold_up_the_rest(tmp_path, capl
     journal.begin(key="k", tracking_uri=uri, experiment="e", artifact_location=tmp_path.as_uri(), name="n")
     journal.append("params", values={"a": 1})
     journal.append("params", values={"a": 2})  # MLflow never takes another value
+    (tmp_path / "file.txt").write_text("kept")
+    journal.keep(tmp_path / "file.txt", "../outside")
     journal.append("metrics", step=1, values={"b": 3.0})
     run_id = deliver(journal)
     assert mlflow.MlflowClient(uri).get_run(run_id).data.metrics == {"b": 3.0}
-    assert json.loads((tmp_path / "tracking" / "refused.jsonl").read_text())["values"] == {"a": 2}
+    first, second = map(json.loads, (tmp_path / "tracking" / "refused.jsonl").read_text().splitlines())
+    assert first["values"] == {"a": 2}
+    assert (tmp_path / "tracking" / "files" / second["file"]).read_text() == "kept"
     assert "refused params" in caplog.text
 
 
