@@ -23,6 +23,7 @@ from pathlib import Path
 import mlflow
 import numpy as np
 import pytest
+from monai.bundle import ConfigParser
 from test_bundle import BUNDLES, FEATURES, history, run
 
 from monai_iels import study
@@ -211,6 +212,20 @@ def test_every_study_names_what_its_bundle_has(file):
     study.check_overrides(found, config)
     for settings in study.presets(found.bundle).values():
         assert set(settings) <= set(config)
+
+
+@pytest.mark.parametrize("file", STUDIES, ids=lambda file: f"{file.parts[-3]}-{file.stem}")
+def test_every_variant_can_be_built(file):
+    found = study.read_study(file)
+    for overrides in found.variants.values():
+        parser = ConfigParser(json.loads((found.bundle / "configs" / "train.json").read_text()))
+        parser.update({**study.presets(found.bundle)["cpu"], **overrides, "device": "cpu"})
+        parser["features"] = FEATURES
+        if overrides.get("iel_spacing") == 1.0 or overrides.get("iel_steps", 0) > 30:
+            with pytest.warns(UserWarning, match="amplifies up to"):
+                parser.get_parsed_content("layer")
+        for key in ("network", "loss", "optimizer", "train#preprocessing", "validate#postprocessing"):
+            assert callable(parser.get_parsed_content(key)) or key == "optimizer"
 
 
 def test_some_variants_keep_the_baseline_of_their_group():
