@@ -42,7 +42,7 @@ _ATROPHY = (0.98, 0.58, 0.32)
 _VEIN = (0.46, 0.90, 0.84)  # absorption in nepers: blood takes mostly green light
 _BLEEDING = (0.55, 1.15, 1.0)
 _ARTERY = (0.30, 0.74, 0.68)
-_HIDDEN = 0.6  # of the green light: what is darker, a tool that traces by brightness leaves out
+_HIDDEN = 0.5  # of the green light: what is darker, a tool that traces by brightness leaves out
 
 
 class _Head(NamedTuple):
