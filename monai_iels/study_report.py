@@ -264,9 +264,10 @@ def write_report(results: Mapping[str, Any], folder: Path, panels: Path | None =
         pictures.append("curves.png")
     for number, (group, variants) in enumerate(_groups(results).items()):
         rows_of_pictures = _panels(variants, panels) if panels is not None else []
+        name = f"panels-{number}.png" if len(groups) > 1 else "panels.png"
         if rows_of_pictures:
-            name = f"panels-{number}.png" if len(groups) > 1 else "panels.png"
             study_panels(rows_of_pictures, group, folder / name)
+        if (folder / name).exists():  # also where a page is made anew from its results alone
             pictures.append(name)
     markdown = "\n".join(_markdown(results, rows, pictures))
     (folder / "report.md").write_text(markdown + "\n", encoding="utf-8")
