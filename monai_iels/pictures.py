@@ -37,6 +37,7 @@ __all__ = [
 
 _CLASSES = ListedColormap(["black", "deepskyblue", "gold", "tomato", "limegreen", "orchid"])
 _LARGEST = 256
+_STYLES = ("-", "--", ":")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -202,9 +203,6 @@ def study_curves(groups: Mapping[str, Mapping[str, Sequence[Mapping[str, Sequenc
             axis.xaxis.get_major_locator().set_params(integer=True)
         line[-1].legend(fontsize=8, loc="center left", bbox_to_anchor=(1.02, 0.5))
     figure.savefig(file, dpi=90)
-
-
-_STYLES = ("-", "--", ":")
 
 
 def study_panels(rows: Sequence[Mapping[str, np.ndarray]], title: str, file: Path) -> None:

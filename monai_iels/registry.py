@@ -17,7 +17,6 @@ NAME-predict takes raw pixels and returns labels.
 
 import argparse
 import contextlib
-import csv
 import io
 import json
 import logging
@@ -39,7 +38,9 @@ from monai.bundle import ConfigParser, create_workflow
 from PIL import Image
 from torch import nn
 
-from monai_iels.handlers.journal import Journal, deliver, first_line
+from monai_iels.errors import first_line
+from monai_iels.handlers.journal import Journal, deliver
+from monai_iels.handlers.reports import read_csv
 from monai_iels.handlers.tracking import default_tracking_uri
 from monai_iels.handlers.training import is_first_rank, save_complete
 
@@ -145,8 +146,7 @@ def _inference_config(folder: Path) -> dict[str, Any]:
 
 
 def _tags(folder: Path, entries: list[dict[str, Any]], run_id: str) -> dict[str, str]:
-    with (folder / "history.csv").open(newline="", encoding="utf-8") as stream:
-        scores = [float(row["val_mean_dice"]) for row in csv.DictReader(stream) if row.get("val_mean_dice")]
+    scores = [row["val_mean_dice"] for row in read_csv(folder / "history.csv") if "val_mean_dice" in row]
     best = max((score for score in scores if score == score), default=0.0)
     known: dict[str, Any] = {}
     for entry in entries:

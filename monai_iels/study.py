@@ -42,12 +42,12 @@ from monai.bundle.utils import ID_SEP_KEY
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-import monai_iels.data
-from monai_iels.handlers.journal import Journal, deliver, first_line
+from monai_iels.errors import first_line
+from monai_iels.handlers.journal import Journal, deliver
 from monai_iels.handlers.reports import duration
 from monai_iels.handlers.tracking import artifact_location, default_tracking_uri, public
 from monai_iels.handlers.training import complete_file
-from monai_iels.study_report import collect, slug, write_report
+from monai_iels.study_report import by_group, collect, slug, write_report
 
 __all__ = ["Study", "check_overrides", "choose", "main", "presets", "read_study", "run_study"]
 
@@ -102,10 +102,8 @@ def choose(study: Study, names: Sequence[str]) -> Study:
     for name in names:
         if name not in study.variants:
             raise ValueError(f"--variants: expected one of {', '.join(study.variants)}, found '{name}'.")
-    groups: dict[str, list[str]] = {}
-    for name in study.variants:
-        groups.setdefault(name.rpartition(" / ")[0], []).append(name)
-    kept = {name for group in groups.values() if set(group) & set(names) for name in (group[0], *names)}
+    groups = [list(group.values()) for group in by_group(study.variants).values()]
+    kept = {*names, *(group[0] for group in groups if set(group) & set(names))}
     return study._replace(variants={name: value for name, value in study.variants.items() if name in kept})
 
 
@@ -299,6 +297,10 @@ def _note_failures(folder: Path, bad: Sequence[_Job]) -> None:
     file = folder / "study.json"
     content = json.loads(file.read_text("utf-8"))
     content["failed"] = {f"{job.variant}, seed {job.seed}": _last_words(job.folder / "console.log") for job in bad}
+    _save(content, file)
+
+
+def _save(content: Mapping[str, Any], file: Path) -> None:
     with complete_file(file) as part:
         part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
@@ -344,15 +346,10 @@ def check_overrides(study: Study, config: Mapping[str, Any]) -> None:
 
 def _prepare_data(common: Mapping[str, Any], config: Mapping[str, Any]) -> None:
     """Look at the data before the first training, and unpack or draw them once for all."""
-    chosen = {**config, **common}
-    monai_iels.data.checked_datalists(
-        chosen["source"],
-        chosen["dataset_dir"],
-        chosen["split_seed"],
-        chosen["cache_dir"],
-        chosen["sample_count"],
-        chosen["sample_size"],
-    )
+    try:
+        ConfigParser({**config, **common}).get_parsed_content("datalists")
+    except RuntimeError as error:  # MONAI's, around what the reader says
+        raise ValueError(str(error.__cause__ or error)) from None
 
 
 def _open_parent(journal: Journal, study: Study, preset: str, common: Mapping[str, Any], command: str) -> str:
@@ -385,8 +382,7 @@ def _open_parent(journal: Journal, study: Study, preset: str, common: Mapping[st
         "tracking_uri": uri,
         "run_id": run_id,
     }
-    with complete_file(file) as part:
-        part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    _save(content, file)
     return str(run_id)
 
 

@@ -14,23 +14,22 @@
 from __future__ import annotations
 
 import base64
-import csv
 import html
 import json
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from monai_iels.handlers.reports import read_csv
+from monai_iels.handlers.reports import read_csv, write_csv
 from monai_iels.handlers.training import complete_file
 from monai_iels.pictures import study_curves, study_panels
 
-__all__ = ["collect", "difference", "slug", "table", "write_report"]
+__all__ = ["by_group", "collect", "difference", "slug", "table", "write_report"]
 
 _LAST = 3
 _RESAMPLES = 4000
@@ -159,10 +158,10 @@ def _keep_pictures(client: Any, results: dict[str, Any], found: Mapping[Any, Any
                 part.write_bytes(file.read_bytes())
 
 
-def _groups(results: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """Return the variants by group: to each group, the full name of each variant by its short one."""
+def by_group(variants: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Return variants by group: to each group, the full name of each variant by its short one, the baseline first."""
     groups: dict[str, dict[str, str]] = {}
-    for variant in results["variants"]:
+    for variant in variants:
         group, _, name = variant.rpartition(" / ")
         groups.setdefault(group, {})[name] = variant
     return groups
@@ -196,15 +195,16 @@ def table(results: Mapping[str, Any]) -> list[dict[str, Any]]:
     The deviation is of the seeds' means, and left out for a single seed.
     """
     rows = []
-    for group, variants in _groups(results).items():
-        baseline = _runs(results, next(iter(variants.values())))
+    for group, variants in by_group(results["variants"]).items():
+        first = next(iter(variants.values()))
+        baseline = _runs(results, first)
         for name, variant in variants.items():
             runs = _runs(results, variant)
             ended = [run["status"] for run in results["runs"] if run["variant"] == variant]
             row: dict[str, Any] = {"group": group, "variant": name, "seeds": len(runs)}
             row["not_finished"] = ", ".join(status for status in ended if status != "FINISHED")
             for cases, suffix in (("cases", ""), ("cases_stopped_early", "_stopped_early")):
-                row.update(_columns(runs, baseline, cases, suffix, variant == next(iter(variants.values()))))
+                row.update(_columns(runs, baseline, cases, suffix, variant == first))
             for name_of_truth in ("val_roughness_of_truth", "val_convexity_of_truth"):
                 values = [run["history"][name_of_truth][-1] for run in runs.values() if name_of_truth in run["history"]]
                 row[name_of_truth.removeprefix("val_")] = _mean(values)
@@ -250,24 +250,22 @@ def write_report(results: Mapping[str, Any], folder: Path, panels: Path | None =
     rows = table(results)
     with complete_file(folder / "results.json") as part:
         part.write_text(json.dumps(_without_nan(results), separators=(",", ":")) + "\n", encoding="utf-8")
-    with complete_file(folder / "table.csv") as part, part.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.DictWriter(stream, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+    with complete_file(folder / "table.csv") as part:
+        write_csv(part, rows)
     pictures = []
-    groups = {
+    groups = by_group(results["variants"])
+    histories = {
         group: {name: [run["history"] for run in _runs(results, full).values()] for name, full in variants.items()}
-        for group, variants in _groups(results).items()
+        for group, variants in groups.items()
     }
-    if any(histories for variants in groups.values() for histories in variants.values()):
-        study_curves(groups, folder / "curves.png")
+    if any(seeds for variants in histories.values() for seeds in variants.values()):
+        study_curves(histories, folder / "curves.png")
         pictures.append("curves.png")
-    for number, (group, variants) in enumerate(_groups(results).items()):
+    for number, (group, variants) in enumerate(groups.items()):
         rows_of_pictures = _panels(variants, panels) if panels is not None else []
-        name = f"panels-{number}.png" if len(groups) > 1 else "panels.png"
         if rows_of_pictures:
+            name = f"panels-{number}.png" if len(groups) > 1 else "panels.png"
             study_panels(rows_of_pictures, group, folder / name)
-        if (folder / name).exists():  # also where a page is made anew from its results alone
             pictures.append(name)
     markdown = "\n".join(_markdown(results, rows, pictures))
     (folder / "report.md").write_text(markdown + "\n", encoding="utf-8")

@@ -247,6 +247,31 @@ def test_no_server_at_all(tmp_path, capsys):
     assert handlers_main(["replay", str(tmp_path / "pictures")]) == 1
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("covered", [True, False])
+def test_a_signal_counts_where_other_code_hides_it(number, covered, tmp_path):
+    overrides = options("wbc", tmp_path)
+    workflow = create_workflow(config_file=configs("wbc", "train"), **overrides)
+    trainer = workflow.parser.get_parsed_content("train#trainer")
+    loss_function = trainer.loss_function
+
+    def loss(*arguments):
+        try:
+            signal.raise_signal(number)
+        except BaseException as error:
+            if covered:
+                raise RuntimeError("unexpected position") from error
+        return loss_function(*arguments)
+
+    trainer.loss_function = loss
+    before = signal.getsignal(number)
+    with pytest.raises(KeyboardInterrupt if number == signal.SIGINT else SystemExit):
+        workflow.run()
+    assert signal.getsignal(number) is before
+    assert Journal(tmp_path / "tracking").status() == "KILLED"
+    assert trainer.state.iteration == 1
+
+
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, "KILLED"), (signal.SIGINT, "KILLED")])
 def test_a_signal_is_told_and_the_next_run_does_not_join(number, status, server, tmp_path):
     name = f"signal-{int(number)}"

@@ -25,6 +25,7 @@ from monai.utils import ensure_tuple
 from PIL import Image, ImageChops
 
 from monai_iels.data.problems import DataError, Problem
+from monai_iels.errors import first_line
 
 __all__ = [
     "LabelValuesD",
@@ -130,7 +131,7 @@ def explain(file: PathLike, error: Exception) -> Problem:
     if start.lstrip().lower().startswith((b"<!doctype", b"<html", b"<?xml")):
         remedy = "The server sent a page instead of the file: log in there and download it again."
         return Problem("unreadable", str(path), expected, "a web page", remedy)
-    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    reason = first_line(error)
     kind = "truncated" if _is_truncated(error, reason) else "unreadable"
     found = "a truncated one" if kind == "truncated" else "another content"
     return Problem(kind, str(path), expected, f"{found} ('{reason.replace(str(path), path.name)}')", _AGAIN)

@@ -16,7 +16,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from monai_iels.handlers.journal import Journal, deliver, first_line
+from monai_iels.errors import first_line
+from monai_iels.handlers.journal import Journal, deliver
 
 __all__ = ["main"]
 

@@ -32,20 +32,16 @@ from typing import Any
 
 from filelock import FileLock
 
+from monai_iels.errors import first_line
 from monai_iels.handlers.training import complete_file
 
-__all__ = ["Courier", "Journal", "deliver", "first_line"]
+__all__ = ["Courier", "Journal", "deliver"]
 
 logger = logging.getLogger(__name__)
 
 _TAG = "monai_iels.run"
 _LONGEST_PAUSE = 30.0
 _FOR_GOOD = "INVALID_PARAMETER_VALUE"
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of what an error says, or its kind where it says nothing."""
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 class Journal:
@@ -140,11 +136,9 @@ class Journal:
         if entry["kind"] == "artifact":
             (self.folder / "files" / entry["file"]).unlink(missing_ok=True)
 
-    @contextmanager
-    def delivery(self) -> Iterator[None]:
-        """Keep other threads and processes from delivering the same journal meanwhile."""
-        with FileLock(self.folder / ".delivery.lock"):
-            yield
+    def delivery(self) -> FileLock:
+        """Return the lock that keeps other threads and processes from delivering the same journal meanwhile."""
+        return FileLock(self.folder / ".delivery.lock")
 
     def pending(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the number and the content of each entry that did not arrive yet."""
@@ -181,10 +175,9 @@ def deliver(journal: Journal, stop: threading.Event | None = None) -> str | None
                 if entry["kind"] == "open" or error.error_code != _FOR_GOOD:
                     raise
                 journal.refuse(entry, first_line(error))
-                journal.mark(number + 1, run_id)
             else:
-                journal.mark(number + 1, run_id)
                 journal.forget_file(entry)
+            journal.mark(number + 1, run_id)
     return run_id
 
 

@@ -33,7 +33,7 @@ from monai_iels.handlers.training import complete_file, is_first_rank, mean_loss
 from monai_iels.networks import IELNet
 from monai_iels.pictures import Panel, contact_sheet, curves, layer_sheet, most_of, panel, upright, upright_image
 
-__all__ = ["EvaluationReport", "LayerPictures", "TrainingReport", "duration", "read_csv"]
+__all__ = ["EvaluationReport", "LayerPictures", "TrainingReport", "duration", "read_csv", "write_csv"]
 
 logger = logging.getLogger(__name__)
 
@@ -56,12 +56,12 @@ class TrainingReport:
         self.evaluator = evaluator
         self.history: list[dict[str, Any]] = []
         self.cases: list[dict[str, Any]] = []
+        self.names: list[str] = []
 
     def attach(self, engine: Any) -> None:
         """Follow a trainer, and the names of the cases that its evaluator judges."""
         self.evaluator.add_event_handler(Events.STARTED, lambda: self.names.clear())
         self.evaluator.add_event_handler(Events.ITERATION_COMPLETED, self.name_cases)
-        self.names: list[str] = []
         engine.add_event_handler(Events.EPOCH_STARTED, self.start_epoch)
         engine.add_event_handler(Events.ITERATION_COMPLETED, self.count)
         engine.add_event_handler(Events.EPOCH_COMPLETED, self.end_epoch)
@@ -162,7 +162,7 @@ class TrainingReport:
     def _write(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         with complete_file(self.folder / name) as part:
-            _write_csv(part, rows)
+            write_csv(part, rows)
 
 
 def read_csv(file: Path) -> list[dict[str, Any]]:
@@ -339,10 +339,10 @@ class EvaluationReport:
             for name, details in engine.state.metric_details.items()
         }
         rows = [self._row(index, name, table) for index, (name, _) in enumerate(self.cases)]
-        _write_csv(self.folder / "cases.csv", rows)
+        write_csv(self.folder / "cases.csv", rows)
         numbers = {key: np.array([row[key] for row in rows], dtype=np.float64) for key in rows[0] if key != "case"}
         summary = [_statistics(key, values) for key, values in numbers.items()]
-        _write_csv(self.folder / "summary.csv", summary)
+        write_csv(self.folder / "summary.csv", summary)
         panels = [
             Panel(case.name, row["mean_dice"], case.image, case.truth, case.prediction)
             for row, (_, case) in zip(rows, self.cases, strict=True)
@@ -394,7 +394,8 @@ def _statistics(metric: str, values: np.ndarray) -> dict[str, Any]:
     }
 
 
-def _write_csv(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+def write_csv(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write a table with every column that a row has."""
     with file.open("w", newline="", encoding="utf-8") as stream:
         writer = csv.DictWriter(stream, list(dict.fromkeys(name for row in rows for name in row)))
         writer.writeheader()

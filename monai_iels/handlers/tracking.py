@@ -30,7 +30,8 @@ import torch
 from ignite.engine import Events
 from monai.handlers import MLFlowHandler
 
-from monai_iels.handlers.journal import Courier, Journal, first_line
+from monai_iels.errors import first_line
+from monai_iels.handlers.journal import Courier, Journal
 from monai_iels.handlers.training import is_first_rank
 
 __all__ = ["Tracking", "artifact_location", "default_tracking_uri", "public", "track_files"]
@@ -122,7 +123,8 @@ class Tracking(MLFlowHandler):
         self.resume = resume
         self.system_metrics = system_metrics
         self.courier: Courier | None = None
-        self._signal: Any = None
+        self._signals: dict[int, Any] = {}
+        self._interruption: BaseException | None = None
         self._ended_before: str | None = None
         # MONAI's own constructor would open a connection at once, which may fail; it gets an address that needs none.
         chosen = os.environ.pop("MLFLOW_TRACKING_URI", None)
@@ -148,6 +150,7 @@ class Tracking(MLFlowHandler):
             return
         super().attach(engine)
         engine.add_event_handler(Events.EPOCH_STARTED, self.begin_epoch)
+        engine.add_event_handler(Events.ITERATION_COMPLETED, self.raise_interruption)
         engine.add_event_handler(Events.EXCEPTION_RAISED, self.fail)
 
     def start(self, engine: Any) -> None:
@@ -176,7 +179,8 @@ class Tracking(MLFlowHandler):
         self.courier.start()
         self.courier.notify()
         if threading.current_thread() is threading.main_thread():
-            self._signal = signal.signal(signal.SIGTERM, _terminate)
+            self._interruption = None
+            self._signals = {n: signal.signal(n, self._interrupt) for n in (signal.SIGTERM, signal.SIGINT)}
 
     def _go_on(self) -> None:
         """Open the run again; its parameters cannot change, so other settings than before are noted as tags."""
@@ -217,8 +221,10 @@ class Tracking(MLFlowHandler):
 
     def fail(self, engine: Any, error: BaseException) -> None:
         """Record that the training failed or was killed, and let the error go on; another SIGTERM has to wait."""
-        if self._signal is not None:
+        if self._signals:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        error = self._interruption or error
         if self.courier is not None and self._ended_before is not None:
             self.end(self._ended_before)  # it could not even be resumed, and stays what it was
         elif self.courier is not None:
@@ -236,8 +242,9 @@ class Tracking(MLFlowHandler):
         self.journal.append("status", status=status)
         courier, self.courier = self.courier, None
         delivered = courier.close()
-        if self._signal is not None:
-            signal.signal(signal.SIGTERM, self._signal)
+        for number, handler in self._signals.items():
+            signal.signal(number, handler)
+        self._signals = {}
         if delivered:
             logger.info(
                 f"Tracking: {public(self.uri)}, experiment {self.experiment_name}, run {courier.run_id} ({status})."
@@ -248,6 +255,20 @@ class Tracking(MLFlowHandler):
                 f"{self.journal.folder}"
             )
 
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        """Turn a signal into an exception that the training's handlers see.
+
+        It is kept, since code that it interrupts may swallow it or raise an error of its own: ``torch.save`` complains
+        of a file that is not whole.
+        """
+        self._interruption = KeyboardInterrupt() if number == signal.SIGINT else _Terminated(128 + number)
+        raise self._interruption
+
+    def raise_interruption(self, engine: Any) -> None:
+        """Stop the training if it went on after a signal."""
+        if self._interruption is not None:
+            raise self._interruption
+
     def _notify(self) -> None:
         if self.courier is not None:
             self.courier.notify()
@@ -255,11 +276,6 @@ class Tracking(MLFlowHandler):
 
 class _Terminated(SystemExit):
     """SIGTERM, as an exception."""
-
-
-def _terminate(number: int, frame: FrameType | None) -> None:
-    """Turn SIGTERM into an exception that the training's handlers see."""
-    raise _Terminated(128 + number)
 
 
 def _system() -> dict[str, float]:

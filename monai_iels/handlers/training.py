@@ -27,6 +27,7 @@ from ignite.engine import Events
 from monai.transforms import Randomizable
 from torch import nn
 
+from monai_iels.errors import first_line
 from monai_iels.layers import InverseEvolutionLayer
 
 __all__ = [
@@ -221,6 +222,6 @@ class TrainingCheckpoint:
                 try:
                     return torch.load(file, map_location="cpu", weights_only=True)
                 except Exception as error:
-                    reason = str(error).splitlines()[0]
+                    reason = first_line(error)
                     logger.warning(f"{file}: expected a complete checkpoint, found a damaged one ('{reason}').")
         return None

@@ -63,7 +63,7 @@ def draw_refuge(
         rng: draws everything.
         shape: height and width; the geometry scales with it.
         glaucoma: whether the cup is enlarged, as glaucoma does.
-        traced: whether the label was traced by brightness, so that it leaves out what vessels and bleedings hide.
+        traced: whether the label was traced by brightness, so that it leaves out the darkest vessels.
 
     Returns:
         The RGB photograph of shape (H, W, 3) and the label of shape (H, W), both uint8; the label is 0 in the
@@ -123,7 +123,7 @@ def _rim_vessels(rng: np.random.Generator, eye: Eye) -> list[Vessel]:
 def _photograph(
     rng: np.random.Generator, eye: Eye, head: _Head, vessels: list[Vessel], glaucoma: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the RGB photograph, layer by layer from the back of the eye to the camera, and where blood hides it."""
+    """Return the RGB photograph, layer by layer from the back of the eye to the camera, and where vessels hide it."""
     tint = np.array(_FUNDUS) * rng.normal(1.0, (0.03, 0.06, 0.12))
     image = paint_fundus(rng, eye, tint, 0.08, rng.uniform(0.7, 1.1))
     if rng.random() < (0.85 if glaucoma else 0.6):
