@@ -177,7 +177,7 @@ def study_curves(groups: Mapping[str, Mapping[str, Sequence[Mapping[str, Sequenc
     """Plot Dice, roughness and convexity over the epochs: a row a group, a line a variant, its seeds' range shaded.
 
     Args:
-        groups: to each group and variant, the values of each metric by epoch, one dictionary a seed.
+        groups: to each group and variant, one dictionary a seed: ``epochs``, and the values of each metric then.
         file: the PNG file.
     """
     metrics = {"Dice": "val_mean_dice", "roughness": "val_roughness", "convexity": "val_convexity"}
@@ -191,7 +191,7 @@ def study_curves(groups: Mapping[str, Mapping[str, Sequence[Mapping[str, Sequenc
                 if not shortest:
                     continue
                 values = np.array([history[metric][:shortest] for history in histories], dtype=float)
-                epochs = np.arange(1, shortest + 1)
+                epochs = histories[0]["epochs"][:shortest]
                 (drawn,) = axis.plot(epochs, values.mean(0), label=name, linestyle=_STYLES[number // 10 % 3])
                 axis.fill_between(epochs, values.min(0), values.max(0), color=drawn.get_color(), alpha=0.15, lw=0)
             truth = [h[f"{metric}_of_truth"][-1] for hs in variants.values() for h in hs if f"{metric}_of_truth" in h]

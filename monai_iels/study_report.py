@@ -93,24 +93,23 @@ def _run(client: Any, variant: str, seed: int, run: Any, failed: str | None) -> 
     if run.info.status != "FINISHED":
         return {**base, "status": run.info.status, "stopped": run.data.tags.get("stopped", "")}
     names = [*_KEPT, "val_roughness_of_truth", "val_convexity_of_truth", "loss", "seconds"]
-    history = {
-        name: [
-            round(m.value, 5) for m in sorted(client.get_metric_history(run.info.run_id, name), key=lambda m: m.step)
-        ]
+    points = {
+        name: sorted(client.get_metric_history(run.info.run_id, name), key=lambda point: point.step)
         for name in names
         if name in run.data.metrics
     }
+    history = {name: [round(point.value, 5) for point in found] for name, found in points.items()}
+    history["epochs"] = [point.step for point in points["val_mean_dice"]]
     with tempfile.TemporaryDirectory() as scratch:
         rows = read_csv(Path(client.download_artifacts(run.info.run_id, "cases.csv", scratch)))
-    epochs = sorted({row["epoch"] for row in rows})
     judge = history.get("val_dice_on_noisy_labels", history["val_mean_dice"])
-    stop = epochs[int(np.argmax(np.nan_to_num(judge, nan=-1.0)))]
+    stop = history["epochs"][int(np.argmax(np.nan_to_num(judge, nan=-1.0)))]
     return {
         **base,
         "status": "FINISHED",
-        "stopped_early_at": int(stop),
+        "stopped_early_at": stop,
         "history": history,
-        "cases": _cases(rows, epochs[-_LAST:]),
+        "cases": _cases(rows, history["epochs"][-_LAST:]),
         "cases_stopped_early": _cases(rows, [stop]),
     }
 

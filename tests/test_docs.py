@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from monai.bundle import run
 
 from monai_iels.data import SOURCES, checked_datalists
 from monai_iels.data.__main__ import main as data_main
@@ -70,6 +71,9 @@ def test_every_page_is_in_the_table_of_contents():
 def test_the_messages_on_the_page_of_mistakes_are_those_that_come(tmp_path, monkeypatch, capsys):
     text = (ROOT / "docs" / "start" / "mistakes.md").read_text("utf-8")
     monkeypatch.chdir(tmp_path)
+    with pytest.raises(FileNotFoundError) as outside:
+        run(args_file="bundles/wbc/quickstart.json")
+    assert str(outside.value) in text
     with pytest.raises(ValueError, match="expected a folder") as caught:
         checked_datalists("wbc", "nowhere")
     assert str(caught.value).replace(f"{tmp_path}/", "") in text

@@ -252,6 +252,7 @@ def test_a_table_of_groups_compares_within_them(tmp_path):
         cases = {"val_mean_dice": {"a": dice, "b": dice}, "val_roughness": {"a": 0.1, "b": 0.1}}
         cases["val_convexity"] = {"a": 0.9, "b": 0.9}
         metrics = {name: [0.5, dice] for name in ("val_mean_dice", "val_roughness", "val_convexity", "seconds")}
+        metrics["epochs"] = [5, 10]
         return {"variant": variant, "seed": seed, "status": "FINISHED", "history": metrics, "cases": cases} | {
             "cases_stopped_early": cases
         }
