@@ -17,13 +17,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import mlflow
 import numpy as np
 import pytest
 from monai.bundle import ConfigParser
+from servers import wait_for
 from test_bundle import BUNDLES, FEATURES, history, run
 
 from monai_iels import study
@@ -64,13 +64,6 @@ def tiny(tmp_path_factory):
             assert set(ended) <= {"KILLED", "FINISHED"}
             assert Journal(out / "tracking").status() == "KILLED"
     return file, out, logs
-
-
-def wait_for(condition, seconds):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.05)
 
 
 def test_an_interrupted_study_goes_on(tiny):

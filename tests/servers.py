@@ -1,0 +1,99 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""Real tracking servers and real processes, for the tests."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import mlflow
+from test_bundle import configs, words
+from test_bundle import options as small_options
+
+
+def options(name, output, **more):
+    """Return the overrides of a run that takes seconds and is tracked."""
+    return small_options(name, output, **{"track": True, **more})
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Server:
+    """A real `mlflow server`, which can be killed and started again on the same port and database."""
+
+    def __init__(self, folder, store=None):
+        self.folder, self.port, self.process = folder, free_port(), None
+        self.store = store or f"sqlite:///{folder / 'server.db'}"
+        self.uri = f"http://127.0.0.1:{self.port}"
+        self.start()
+
+    def start(self):
+        log = (self.folder / "server.log").open("a")
+        arguments = ["server", "--host", "127.0.0.1", "--port", str(self.port), "--backend-store-uri", self.store]
+        arguments += ["--artifacts-destination", str(self.folder / "artifacts"), "--workers", "1"]
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "mlflow", *arguments], stdout=log, stderr=log, start_new_session=True
+        )
+        wait_for(lambda: answers(f"{self.uri}/health"), 120)
+
+    def freeze(self):
+        os.killpg(self.process.pid, signal.SIGSTOP)
+
+    def thaw(self):
+        os.killpg(self.process.pid, signal.SIGCONT)
+
+    def stop(self):
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        wait_for(lambda: not answers(f"{self.uri}/health"), 20)
+
+
+def answers(url):
+    try:
+        return urllib.request.urlopen(url, timeout=1).status == 200
+    except OSError:
+        return False
+
+
+def wait_for(condition, seconds):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.05)
+
+
+def runs_of(uri, experiment):
+    client = mlflow.MlflowClient(uri)
+    found = client.get_experiment_by_name(experiment)
+    return client.search_runs([found.experiment_id]) if found else []
+
+
+def steps_of(uri, run_id, metric):
+    return [m.step for m in mlflow.MlflowClient(uri).get_metric_history(run_id, metric)]
+
+
+def start_process(output, *arguments, **overrides):
+    """Start a training in another process."""
+    small = options("wbc", output, **overrides)
+    command = [sys.executable, "-m", "monai.bundle", "run", "--config_file", *configs("wbc", "train"), *words(small)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with Path(f"{output}.log").open("w") as log:
+        return subprocess.Popen([*command, *arguments], stdout=log, stderr=log, env=environment)
