@@ -347,7 +347,9 @@ def check_overrides(study: Study, config: Mapping[str, Any]) -> None:
 def _prepare_data(common: Mapping[str, Any], config: Mapping[str, Any]) -> None:
     """Look at the data before the first training, and unpack or draw them once for all."""
     try:
-        ConfigParser({**config, **common}).get_parsed_content("datalists")
+        parser = ConfigParser(dict(config))
+        parser.update(dict(common))
+        parser.get_parsed_content("datalists")
     except RuntimeError as error:  # MONAI's, around what the reader says
         raise ValueError(str(error.__cause__ or error)) from None
 
