@@ -38,6 +38,7 @@ myst_heading_anchors = 3
 exclude_patterns = ["_build", "gallery", "results/*/report.md"]
 html_theme = "furo"
 html_title = "monai_iels"
+html_use_index = html_domain_indices = False  # the reference is one page, and the search finds the rest
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 napoleon_use_rtype = False

@@ -294,13 +294,16 @@ def _notes(results: Mapping[str, Any]) -> Iterator[str]:
     """Yield what a reader must know before the numbers."""
     if results["synthetic"]:
         yield "The images are drawn: this is the embedded sample, not the real data set."
-    if results["preset"] == "paper":
-        yield "Preset paper: the bundle's own settings."
-    else:
-        settings = ", ".join(
-            f"{key} {'its own' if isinstance(value, dict) else value}" for key, value in results["settings"].items()
-        )
-        yield f"Preset {results['preset']}: smaller than the paper's setting, for a machine without GPU ({settings})."
+    size = (
+        "the bundle's own settings" if results["preset"] == "paper" else "smaller than the paper's setting, for a CPU"
+    )
+    first, *others = results["variants"].values()
+    common = {key: value for key, value in first.items() if all(other.get(key) == value for other in others)}
+    settings = ", ".join(
+        f"{key} {'its own' if isinstance(value, dict) else value}"
+        for key, value in {**results["settings"], **common}.items()
+    )
+    yield f"Preset {results['preset']}: {size}" + (f" ({settings})." if settings else ".")
     yield (
         f"{len(results['seeds'])} seed(s). Numbers are of the validation cases against clean labels: means over the "
         f"last {_LAST} epochs, ± the standard deviation over seeds; in brackets the paired difference to the first "
