@@ -85,6 +85,13 @@ _INTERNAL |= {"device", "imports", "network", "is_not_rank0", "save_execute_conf
 _FREE = "run_tags"
 _SWITCHES = ("amp", "noise_shared", "resume", "system_metrics", "track")
 _CONFIGS = ("train", "evaluate", "inference", "multi_gpu_train")
+_OWN = ("datalists", "classes")  # what data that this package does not know have to bring
+_GEOMETRY = {
+    2: "an image is resized to what the network saw in training, and its labels are resized back. Distances are in\n"
+    "pixels of the resized image",
+    3: "a volume is turned and resampled as in training and predicted window by window, and its labels are brought\n"
+    "back. Distances are in voxels of training",
+}
 
 
 def compose(folder: Path, shared: Path) -> dict[str, str]:
@@ -116,19 +123,48 @@ def compose(folder: Path, shared: Path) -> dict[str, str]:
     for name, config in configs.items():
         base = configs["inference" if name == "inference" else "train"]
         config["known_keys"] = sorted({"known_keys", *_ids(base), *_ids(config)})
-    source = SOURCES[configs["train"]["source"]]
-    resolver = ConfigParser({**configs["train"], "classes": list(source.classes), "metadata": metadata})
+    data = _data(file, configs["train"], changes, metadata)
+    resolver = ConfigParser({**configs["train"], "classes": data["classes"], "metadata": metadata})
     configs["metadata"] = resolver.get_parsed_content("metadata")
     texts = {f"configs/{name}.json": json.dumps(config, indent=4) + "\n" for name, config in configs.items()}
     texts["configs/logging.conf"] = (shared / "logging.conf").read_text("utf-8")
     texts["docs/README.md"] = (
         (shared / "README.md")
         .read_text("utf-8")
-        .format(source=source, metadata=configs["metadata"], quality=quality.strip(), config=configs["train"])
+        .format(
+            **data,
+            name=folder.name,
+            metadata=configs["metadata"],
+            quality=quality.strip() or "Nothing was measured.",
+            config=configs["train"],
+            geometry=_GEOMETRY[configs["train"]["spatial_dims"]],
+        )
     )
-    texts["docs/data_license.txt"] = f"{source.title}\n\n{source.terms}\n\nThe data are not part of this bundle.\n"
+    texts["docs/data_license.txt"] = f"{data['title']}\n\n{data['terms']}\n\nThe data are not part of this bundle.\n"
     texts["LICENSE"] = (shared / "LICENSE").read_text("utf-8")
     return texts
+
+
+def _data(
+    file: Path, config: Mapping[str, Any], changes: Mapping[str, Any], metadata: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return what a bundle says about its data: one of the data sets that this package knows, or your own."""
+    missing = [f"metadata#{key}" for key, value in metadata.items() if value is None]
+    name = config["source"]
+    if name in SOURCES:
+        source = SOURCES[name]
+        sample = "Without `dataset_dir` the bundle draws its embedded sample and says so."
+        data = {"title": source.title, "terms": source.terms, "layout": source.layout, "sample": sample}
+        classes: Any = list(source.classes)
+    else:
+        missing += [f"{key}, since '{name}' is none of {', '.join(SOURCES)}" for key in _OWN if key not in changes]
+        layout = json.dumps(changes.get("datalists"), indent=1)
+        sample = "There is no embedded sample: set `dataset_dir`."
+        data = {"title": metadata["name"], "terms": metadata["data_source"], "layout": layout, "sample": sample}
+        classes = changes.get("classes")
+    if missing:
+        raise ValueError(f"{file}: expected {missing[0]}; found nothing. Add it.")
+    return {**data, "classes": classes}
 
 
 def _merge(config: dict[str, Any], changes: Mapping[str, Any], place: str) -> None:

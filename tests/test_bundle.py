@@ -121,6 +121,60 @@ def test_a_stale_file_is_named(tmp_path, capsys):
     assert bundle.main(["check", str(tmp_path)]) == 0
 
 
+def own_bundle(folder):
+    """Make the bundle that the page describes, and files for it."""
+    page = (ROOT / "docs" / "do" / "bundle.md").read_text("utf-8")
+    shutil.copytree(BUNDLES / "shared", folder / "shared")
+    (folder / "mine").mkdir()
+    file = folder / "mine" / "dataset.yaml"
+    file.write_text(re.search(r"```yaml\n(.*?)```", page, re.DOTALL)[1])
+    rng = np.random.default_rng(0)
+    for number in range(10):
+        label = np.zeros((40, 50), np.uint8)
+        label[10 : 20 + number, 8:30] = 255
+        image = (label[..., None] // 2 + rng.integers(0, 60, (40, 50, 3))).astype(np.uint8)
+        for name, pixels in (("images", image), ("labels", label)):
+            (folder / "data" / name).mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels).save(folder / "data" / name / f"case{number}.png")
+    return file
+
+
+def test_a_bundle_of_your_own(tmp_path, capsys):
+    file = own_bundle(tmp_path)
+    assert bundle.main(["compose", str(tmp_path)]) == 0
+    readme = (tmp_path / "mine" / "docs" / "README.md").read_text("utf-8")
+    assert "bundles/mine/configs/train.json" in readme
+    assert "our hospital, not public" in readme + (tmp_path / "mine" / "docs" / "data_license.txt").read_text("utf-8")
+    assert not re.search("wbc|WBC|GPL|None of", readme)
+    out = {"bundle_root": str(file.parent), "output_dir": str(tmp_path / "out"), "features": FEATURES, "epochs": 2}
+    out |= {"dataset_dir": str(tmp_path / "data"), "image_size": [32, 32], "learning_rate": 0.003}
+    training = str(file.parent / "configs" / "train.json")
+    workflow = run(training, **out)
+    assert len(history(tmp_path / "out")) == 2
+    assert len(workflow.parser.get_parsed_content("validate#dataset")) == 2
+    journal = (tmp_path / "out" / "tracking" / "journal.jsonl").read_text()
+    assert json.loads(journal.splitlines()[0])["name"].startswith("mine-2")
+    run([training, str(file.parent / "configs" / "evaluate.json")], **out, track=False)
+    cases = (tmp_path / "out" / "evaluation" / "cases.csv").read_text().splitlines()
+    assert [line.split(",")[0] for line in cases] == ["case", "case0.png", "case5.png"]
+    assert (tmp_path / "out" / "evaluation" / "contact_sheet.png").exists()
+    with pytest.raises(RuntimeError) as caught:
+        run(training, **{**out, "dataset_dir": "synthetic"})
+    assert "--dataset_dir: expected the folder of your data" in str(caught.value.__cause__)
+
+
+@pytest.mark.parametrize("line", ["datalists:", "classes:", "  name:", "  data_source:"])
+def test_a_bundle_of_your_own_that_lacks_something(line, tmp_path, capsys):
+    file = own_bundle(tmp_path)
+    text = file.read_text()
+    end = r"(\n  .*)*\n" if line == "datalists:" else r"\n"
+    file.write_text(re.sub(rf"(?m)^{line}.*{end}", "", text, count=1))
+    assert file.read_text() != text
+    assert bundle.main(["compose", str(tmp_path)]) == 1
+    assert re.match(rf"{re.escape(str(file))}: expected (metadata#)?{line.strip(' :')}", capsys.readouterr().err)
+    assert not (tmp_path / "mine" / "configs").exists()
+
+
 @pytest.mark.parametrize(
     ("line", "nearest"),
     [("epoch: 3", "epochs"), ("evolutoin: {}", "evolution"), ("metadata: {tsak: x}", "task")],

@@ -45,6 +45,7 @@ from monai_iels.data import (
     Problem,
     check_source,
     checked_datalists,
+    paired_datalists,
     read_drive,
     read_dsb2018,
     read_hippocampus,
@@ -984,3 +985,41 @@ def write_series(volume, folder):
         itk.imwrite(piece, str(folder / f"{index:03}.dcm"), imageio=codec)
     locale.setlocale(locale.LC_ALL, before)  # GDCM leaves the "C" locale, in which Python reads no UTF-8
     return folder
+
+
+# your own files
+
+
+@pytest.mark.parametrize("label", ["labels/{id}.png", "images/{id}_mask.png"])
+def test_pairs_of_your_own(label, tmp_path):
+    for number in range(10):
+        for pattern in ("images/{id}.png", label):
+            file = tmp_path / pattern.format(id=f"case{number}")
+            file.parent.mkdir(exist_ok=True)
+            Image.fromarray(np.zeros((8, 9), np.uint8)).save(file)
+    found = paired_datalists(tmp_path, label=label, validation=0.3)
+    assert {name: len(cases) for name, cases in found.items()} == {"training": 7, "validation": 3}
+    for case in found["training"] + found["validation"]:
+        identity = Path(case["image"]).stem
+        assert case["image"] == str(tmp_path / "images" / f"{identity}.png")
+        assert case["label"] == str(tmp_path / label.format(id=identity))
+    assert paired_datalists(tmp_path, label=label, validation=0.3, seed=1) != found
+    (tmp_path / "images" / "case3.png").unlink()
+    with pytest.raises(DataError, match=r"case3.*png: expected .*images.case3.png with it, found none"):
+        paired_datalists(tmp_path, label=label)
+
+
+def test_pairs_that_are_none(tmp_path):
+    with pytest.raises(DataError, match=r"typo: expected a folder with images.*, found no such folder"):
+        paired_datalists(tmp_path / "typo")
+    with pytest.raises(DataError, match=r"images: expected files named <id>.png, found no such folder"):
+        paired_datalists(tmp_path)
+    with pytest.raises(ValueError, match=r"Expected {id} once"):
+        paired_datalists(tmp_path, image="images/*.png")
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        paired_datalists(tmp_path, validation=1.5)
+    for folder in ("images", "labels"):
+        (tmp_path / folder).mkdir()
+        Image.fromarray(np.zeros((8, 9), np.uint8)).save(tmp_path / folder / "a.png")
+    with pytest.raises(DataError, match=r"expected at least two .* found 1\. Add some more\."):
+        paired_datalists(tmp_path)

@@ -11,19 +11,22 @@
 
 """The data sets by name, and what a training asks for: checked datalists, from a folder or drawn on the spot."""
 
+from pathlib import Path
+
 from monai.config import PathLike
 
 import monai_iels
 from monai_iels.data.check import check_headers
 from monai_iels.data.drive import DRIVE
 from monai_iels.data.dsb2018 import DSB2018
-from monai_iels.data.files import Datalists, cache_folder
+from monai_iels.data.files import Datalists, cache_folder, pair
 from monai_iels.data.hippocampus import HIPPOCAMPUS
+from monai_iels.data.problems import DataError, Problem
 from monai_iels.data.refuge import REFUGE
-from monai_iels.data.source import Source
+from monai_iels.data.source import Source, split
 from monai_iels.data.wbc import WBC
 
-__all__ = ["SOURCES", "SYNTHETIC", "checked_datalists"]
+__all__ = ["SOURCES", "SYNTHETIC", "checked_datalists", "paired_datalists"]
 
 SYNTHETIC = "synthetic"
 SOURCES: dict[str, Source] = {source.name: source for source in (WBC, DSB2018, DRIVE, REFUGE, HIPPOCAMPUS)}
@@ -62,5 +65,50 @@ def checked_datalists(
         if not root.exists():
             source.synthesize(root, count, seed, size)
     datalists = source.read(root, seed, cache_dir)
+    check_headers(datalists)
+    return datalists
+
+
+def paired_datalists(
+    root: PathLike,
+    image: str = "images/{id}.png",
+    label: str = "labels/{id}.png",
+    validation: float = 0.1,
+    seed: int = 0,
+) -> Datalists:
+    """List data of your own, in which the names of an image and its label have a part in common.
+
+    Args:
+        root: the folder of the data.
+        image: path of an image from there, with ``{id}`` for that part.
+        label: path of its label.
+        validation: fraction of the cases that is kept for validation.
+        seed: seed of the split.
+
+    Returns:
+        a datalist a section, as MONAI's data sets take them.
+
+    Raises:
+        DataError: with the list of all files that are missing, unmatched, mis-sized or unreadable from their headers.
+    """
+    if str(root) == SYNTHETIC:
+        raise ValueError("--dataset_dir: expected the folder of your data, found none. There is no sample of them.")
+    for pattern in (image, label):
+        if pattern.count("{id}") != 1:
+            raise ValueError(f"Expected {{id}} once in the path of an image or label, got '{pattern}'.")
+    if not 0 < validation < 1:
+        raise ValueError(f"Expected `validation` between 0 and 1, got {validation}.")
+    folder = Path(root).expanduser()
+    if not folder.is_dir():
+        expected = f"a folder with {image} and {label}"
+        raise DataError([Problem("missing", str(folder), expected, "no such folder", "Check the path for a typo.")])
+    problems: list[Problem] = []
+    cases = pair(folder, {"image": image, "label": label}, problems)
+    if len(cases) < 2 and not problems:
+        expected = f"at least two {image} with a {label}"
+        problems.append(Problem("missing", str(folder), expected, str(len(cases)), "Add some more."))
+    if problems:
+        raise DataError(problems)
+    datalists = split(cases, validation, seed)
     check_headers(datalists)
     return datalists

@@ -176,7 +176,8 @@ def pair(
 
 
 def _match(path: Path, patterns: Mapping[str, str], found: dict[str, dict[str, Path]]) -> bool:
-    for key, pattern in patterns.items():
+    """Note which pattern a file fits, the longest one first: ``{id}_mask.png`` before ``{id}.png``."""
+    for key, pattern in sorted(patterns.items(), key=lambda item: len(item[1]), reverse=True):
         before, after = (re.escape(part) for part in pattern.split("{id}"))
         if match := re.fullmatch(f"{before}(.+){after}", path.name, re.IGNORECASE):
             return found[key].setdefault(match[1], path) is path
