@@ -34,6 +34,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 import torch
+from filelock import FileLock, Timeout
 from monai.bundle import ConfigParser, ConfigWorkflow, ReferenceResolver
 from monai.bundle.utils import ID_SEP_KEY
 from torch import nn
@@ -83,6 +84,7 @@ _OUTPUTS = {
 _INTERNAL = {ConfigParser.meta_key, "finalize", "initialize", "known_keys", "run", "train", "validate"}
 _INTERNAL |= {"device", "imports", "network", "is_not_rank0", "save_execute_config"}
 _FREE = "run_tags"
+_OCCUPIED: dict[str, FileLock] = {}  # folders that this process trains in; a lock that nobody holds on to is open
 _SWITCHES = ("amp", "noise_shared", "resume", "system_metrics", "track")
 _CONFIGS = ("train", "evaluate", "inference", "multi_gpu_train")
 _OWN = ("datalists", "classes")  # what data that this package does not know have to bring
@@ -262,10 +264,14 @@ def prepare_output(output_dir: str, resume: bool) -> None:
     """Clear the way for a training: move an earlier one aside unless it is resumed, and begin the log.
 
     Also writes the arguments of an evaluation and of a prediction with what is being trained, for ``--args_file``.
+
+    Raises:
+        ValueError: if another process is training in this folder.
     """
     if not is_first_rank():
         return
     folder = Path(output_dir)
+    _occupy(folder)
     if not resume:
         _move_aside(folder)
     ours = logging.getLogger("monai_iels")
@@ -288,8 +294,21 @@ def prepare_output(output_dir: str, resume: bool) -> None:
             file.write_text(json.dumps(content, indent=1, default=str) + "\n", encoding="utf-8")
 
 
+def _occupy(folder: Path) -> None:
+    """Keep other processes from training in the same folder until this one ends."""
+    lock = _OCCUPIED.setdefault(os.path.realpath(folder), FileLock(folder / ".training.lock"))
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise ValueError(
+            f"{folder}: expected no other training in it, found one. Wait for it, or choose another --output_dir."
+        ) from None
+
+
 def end_run(trainer: Any) -> None:
-    """End a process with an error code if its training ended early; why has been said."""
+    """Leave the folder to others; end the process with an error code if its training ended early; why has been said."""
+    while _OCCUPIED:
+        _OCCUPIED.popitem()[1].release(force=True)
     if getattr(trainer.state, "stopped", None):
         sys.exit(1)
 

@@ -47,13 +47,15 @@ from monai_iels.handlers.journal import Journal, deliver
 from monai_iels.handlers.reports import duration
 from monai_iels.handlers.tracking import artifact_location, default_tracking_uri, public
 from monai_iels.handlers.training import complete_file
-from monai_iels.study_report import by_group, collect, slug, write_report
+from monai_iels.study_report import by_group, collect, embedded, read_json, slug, write_report
 
 __all__ = ["Study", "check_overrides", "choose", "main", "presets", "read_study", "run_study"]
 
 logger = logging.getLogger(__name__)
 
 _KEYS = {"bundle", "variants", "seeds"}
+_OWNED = {"bundle_root", "cache_dir", "dataset_dir", "experiment_name", "output_dir", "resume"}
+_OWNED |= {"run_name", "run_tags", "seed", "track", "tracking_uri"}
 
 
 class Study(NamedTuple):
@@ -63,6 +65,7 @@ class Study(NamedTuple):
     bundle: Path
     variants: dict[str, dict[str, Any]]
     seeds: list[int]
+    file: Path
 
 
 def read_study(file: Path, seeds: int | None = None) -> Study:
@@ -75,22 +78,42 @@ def read_study(file: Path, seeds: int | None = None) -> Study:
     Raises:
         ValueError: if it is no study, with what was expected.
     """
-    try:
-        content = yaml.safe_load(file.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ValueError(f"{file}: expected a study in YAML, found '{first_line(error)}'.") from None
-    found = sorted(content) if isinstance(content, dict) else type(content).__name__
+    content = _read_yaml(file, "a study")
+    found = sorted(map(str, content)) if isinstance(content, dict) else type(content).__name__
     if not isinstance(content, dict) or set(content) != _KEYS:
         raise ValueError(f"{file}: expected bundle, variants and seeds, found {found}.")
     variants = content["variants"]
-    if not isinstance(variants, dict) or not all(isinstance(v, dict) for v in variants.values()) or not variants:
-        raise ValueError(f"{file}: expected variants that are a dictionary of overrides each, found {variants}.")
+    if not isinstance(variants, dict) or not variants or not all(map(_is_variant, variants.items())):
+        raise ValueError(
+            f"{file}: expected variants that are a name and a dictionary of overrides each, found {variants}."
+        )
     count = content["seeds"] if seeds is None else seeds
     if not isinstance(count, int) or count < 1:
-        raise ValueError(f"{file}: expected a number of seeds from 1, found {count}.")
+        place = file if seeds is None else "--seeds"
+        raise ValueError(f"{place}: expected a number of seeds from 1, found {count}.")
     if len({slug(name) for name in variants}) < len(variants):
         raise ValueError(f"{file}: expected variants whose names differ in letters or digits, found {list(variants)}.")
-    return Study(file.stem, _bundle(file, str(content["bundle"])), variants, list(range(count)))
+    return Study(file.stem, _bundle(file, str(content["bundle"])), variants, list(range(count)), file)
+
+
+def _read_yaml(file: Path, what: str) -> Any:
+    try:
+        return yaml.safe_load(file.read_text("utf-8"))
+    except yaml.MarkedYAMLError as error:
+        line = f" in line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise ValueError(f"{file}: expected {what} in YAML, found '{error.problem}'{line}.") from None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ValueError(f"{file}: expected {what} in YAML, found '{first_line(error)}'.") from None
+
+
+def _is_variant(item: tuple[Any, Any]) -> bool:
+    """Return whether this is a name with overrides that a JSON file of arguments can hold."""
+    name, overrides = item
+    try:
+        json.dumps(overrides)
+    except TypeError:
+        return False
+    return isinstance(name, str) and isinstance(overrides, dict) and all(isinstance(key, str) for key in overrides)
 
 
 def choose(study: Study, names: Sequence[str]) -> Study:
@@ -109,8 +132,8 @@ def choose(study: Study, names: Sequence[str]) -> Study:
 
 def _bundle(file: Path, name: str) -> Path:
     """Find a bundle by its name, beside the study's own, or by a path from the study's file."""
-    home = file.absolute().parent
-    for folder in (home.parent.parent / name, home / name):
+    home = Path(os.path.abspath(file)).parent
+    for folder in (home.parent.parent / name, Path(os.path.abspath(home / name))):
         if (folder / "configs" / "train.json").exists():
             return folder
     raise ValueError(f"{file}: expected the name of a bundle or a path to one, found '{name}'.")
@@ -119,7 +142,7 @@ def _bundle(file: Path, name: str) -> Path:
 def presets(bundle: Path) -> dict[str, dict[str, Any]]:
     """Return the settings that a bundle's studies may run with, by name: ``paper`` is as the bundle is."""
     file = bundle / "presets.yaml"
-    return {"paper": {}, **(yaml.safe_load(file.read_text("utf-8")) if file.exists() else {})}
+    return {"paper": {}, **(_read_yaml(file, "presets") if file.exists() else {})}
 
 
 class _Job(NamedTuple):
@@ -172,7 +195,7 @@ class _Crew:
         resume = saved and job.status != "FAILED"
         command = [sys.executable, "-m", "monai.bundle", "run", "--args_file", str(file), "--resume", str(resume)]
         limits = {"OMP_NUM_THREADS": str(self.threads)} if self.threads else {}
-        environment = {**os.environ, **limits, "MLFLOW_TRACKING_URI": job.arguments["tracking_uri"]}
+        environment = {**limits, **os.environ, "MLFLOW_TRACKING_URI": job.arguments["tracking_uri"]}
         with (job.folder / "console.log").open("a", encoding="utf-8") as log:
             # in a session of its own: Ctrl-C ends the study, which then ends its trainings, once
             child = subprocess.Popen(
@@ -203,7 +226,6 @@ def run_study(
     jobs: int = 1,
     tracking_uri: str | None = None,
     backend: str = "threading",
-    command: str = "",
 ) -> bool:
     """Train each variant with each seed, but for those that are finished.
 
@@ -215,7 +237,6 @@ def run_study(
         jobs: how many trainings run at once.
         tracking_uri: address of a tracking server; a database below ``output_dir`` if None.
         backend: where joblib runs the jobs.
-        command: what was typed, for the page.
 
     Returns:
         whether all trainings are finished.
@@ -230,7 +251,7 @@ def run_study(
     _prepare_data(common, config)
     with _alone(output_dir):
         journal = Journal(output_dir / "tracking")
-        run_id = _open_parent(journal, study, preset, common, command)
+        run_id = _open_parent(journal, study, preset, common)
         todo = [_job(variant, seed, study, common, run_id) for seed in study.seeds for variant in study.variants]
         try:
             _train(todo, jobs, backend)
@@ -239,7 +260,7 @@ def run_study(
             _deliver([journal])
             raise
         bad = [job for job in todo if job.status != "FINISHED"]
-        _note_failures(output_dir, bad)
+        _note_failures(output_dir, todo)
         journal.append("status", status="FAILED" if bad else "FINISHED")
         _deliver([*(Journal(job.folder / "tracking") for job in todo), journal])
     for job in bad:
@@ -252,7 +273,7 @@ def _train(todo: Sequence[_Job], jobs: int, backend: str) -> None:
     left = [job for job in todo if job.status != "FINISHED"]
     if len(left) < len(todo):
         logger.info(f"{len(todo) - len(left)} of {len(todo)} trainings are finished already.")
-    crew = _Crew(max(1, (os.cpu_count() or 1) // jobs) if backend == "threading" else None)
+    crew = _Crew(max(1, joblib.cpu_count() // jobs) if backend == "threading" else None)
     done: list[_Outcome] = []
     try:
         with _terminable(), logging_redirect_tqdm(), tqdm(total=len(left), unit="training", disable=None) as bar:
@@ -292,11 +313,15 @@ def _deliver(journals: Sequence[Journal]) -> None:
             )
 
 
-def _note_failures(folder: Path, bad: Sequence[_Job]) -> None:
+def _note_failures(folder: Path, todo: Sequence[_Job]) -> None:
     """Keep the last words of trainings that did not finish, for the page: some fail before they are tracked."""
     file = folder / "study.json"
-    content = json.loads(file.read_text("utf-8"))
-    content["failed"] = {f"{job.variant}, seed {job.seed}": _last_words(job.folder / "console.log") for job in bad}
+    content = read_json(file)
+    for job in todo:
+        name = f"{job.variant}, seed {job.seed}"
+        content["failed"].pop(name, None)
+        if job.status != "FINISHED":
+            content["failed"][name] = _last_words(job.folder / "console.log")
     _save(content, file)
 
 
@@ -314,11 +339,11 @@ def _common(study: Study, output_dir: Path, preset: str, dataset_dir: str, track
     """Return the arguments that all trainings of a study have in common."""
     known = presets(study.bundle)
     if preset not in known:
-        raise ValueError(f"Expected a preset of {', '.join(known)}, got '{preset}'.")
-    folder = output_dir.absolute()
+        raise ValueError(f"--preset: expected one of {', '.join(known)}, found '{preset}'.")
+    folder = Path(os.path.abspath(output_dir))
     return {
-        "config_file": str(study.bundle.absolute() / "configs" / "train.json"),
-        "bundle_root": str(study.bundle.absolute()),
+        "config_file": str(study.bundle / "configs" / "train.json"),
+        "bundle_root": str(study.bundle),
         "dataset_dir": dataset_dir if dataset_dir == "synthetic" else os.path.abspath(dataset_dir),
         "cache_dir": str(folder / "cache"),
         "tracking_uri": default_tracking_uri(str(folder), tracking_uri),
@@ -335,6 +360,8 @@ def check_overrides(study: Study, config: Mapping[str, Any]) -> None:
     """
     for variant, overrides in study.variants.items():
         for key in overrides:
+            if key in _OWNED:
+                raise ValueError(f"{study.name}, variant '{variant}': expected no '{key}', found one. A study sets it.")
             name = ReferenceResolver.normalize_id(key)
             if name not in config["known_keys"] and name.split(ID_SEP_KEY)[0] not in config:
                 nearest = difflib.get_close_matches(key, config["known_keys"], 1, 0.0)[0]
@@ -351,10 +378,12 @@ def _prepare_data(common: Mapping[str, Any], config: Mapping[str, Any]) -> None:
         parser.update(dict(common))
         parser.get_parsed_content("datalists")
     except RuntimeError as error:  # MONAI's, around what the reader says
+        if isinstance(error.__cause__, OSError):
+            raise error.__cause__ from None
         raise ValueError(str(error.__cause__ or error)) from None
 
 
-def _open_parent(journal: Journal, study: Study, preset: str, common: Mapping[str, Any], command: str) -> str:
+def _open_parent(journal: Journal, study: Study, preset: str, common: Mapping[str, Any]) -> str:
     """Open the run that all trainings are nested under, or go on with it; return its id."""
     uri = common["tracking_uri"]
     known = bool(journal.entries())
@@ -365,13 +394,21 @@ def _open_parent(journal: Journal, study: Study, preset: str, common: Mapping[st
         artifact_location=artifact_location(uri),
         name=f"{study.name}-{preset}" + ("-synthetic" if common["dataset_dir"] == "synthetic" else ""),
     )
-    journal.append("resumed") if known else journal.append("tags", values={"study": study.name, "preset": preset})
+    if known:
+        journal.append("resumed")
+    else:
+        journal.append("tags", values={"study": study.name, "preset": preset})
     try:
-        run_id = deliver(journal)
+        run_id = str(deliver(journal))
     except Exception as error:
         raise ValueError(f"{public(uri)}: expected a tracking server, found '{first_line(error)}'.") from None
-    file = journal.folder.parent / "study.json"
-    before = json.loads(file.read_text("utf-8")) if file.exists() else {"variants": {}, "seeds": []}
+    _note_study(journal.folder.parent / "study.json", study, preset, common, run_id)
+    return run_id
+
+
+def _note_study(file: Path, study: Study, preset: str, common: Mapping[str, Any], run_id: str) -> None:
+    """Keep what the page needs: all variants and seeds that were ever asked for in this folder."""
+    before = read_json(file) if file.exists() else {"variants": {}, "seeds": [], "failed": {}}
     content = {
         "study": study.name,
         "bundle": study.bundle.name,
@@ -380,12 +417,22 @@ def _open_parent(journal: Journal, study: Study, preset: str, common: Mapping[st
         "synthetic": common["dataset_dir"] == "synthetic",
         "variants": {**before["variants"], **study.variants},
         "seeds": sorted({*before["seeds"], *study.seeds}),
-        "command": command,
-        "tracking_uri": uri,
+        "failed": before["failed"],
+        "tracking_uri": None if common["tracking_uri"] == embedded(file.parent) else common["tracking_uri"],
         "run_id": run_id,
     }
-    _save(content, file)
-    return str(run_id)
+    _save({**content, "command": _command(content, study)}, file)
+
+
+def _command(content: Mapping[str, Any], study: Study) -> str:
+    """Return a command that gives the same results, without the paths of one machine."""
+    inside = Path(os.path.abspath(study.file)).parent == study.bundle / "studies"
+    file = f"bundles/{study.bundle.name}/studies/{study.file.name}" if inside else study.file.name
+    words = ["python", "-m", "monai_iels.study", "run", file, "--preset", content["preset"]]
+    words += ["--seeds", str(len(content["seeds"]))]
+    if set(content["variants"]) < set(read_study(study.file).variants):
+        words += ["--variants", *content["variants"]]
+    return shlex.join(words + ([] if content["synthetic"] else ["--dataset_dir", "DIR"]))
 
 
 def _job(variant: str, seed: int, study: Study, common: Mapping[str, Any], parent: str) -> _Job:
@@ -409,7 +456,7 @@ def _refuse_changes(study: Study, folder: Path, preset: str, common: Mapping[str
     file = folder / "study.json"
     if not file.exists():
         return
-    before = json.loads(file.read_text("utf-8"))
+    before = read_json(file)
     now = {"study": study.name, "bundle": study.bundle.name, "preset": preset}
     _refuse_other(file, {key: before.get(key) for key in now}, now)
     for seed in study.seeds:
@@ -417,7 +464,7 @@ def _refuse_changes(study: Study, folder: Path, preset: str, common: Mapping[str
             job = _job(variant, seed, study, common, "")
             file = job.folder / "arguments.json"
             if file.exists():
-                _refuse_other(file, json.loads(file.read_text("utf-8")), json.loads(json.dumps(job.arguments)))
+                _refuse_other(file, read_json(file), json.loads(json.dumps(job.arguments)))
 
 
 def _refuse_other(file: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
@@ -431,9 +478,11 @@ def _refuse_other(file: Path, before: Mapping[str, Any], now: Mapping[str, Any])
 
 def _outcomes(crew: _Crew, jobs: Sequence[_Job], count: int, backend: str) -> Iterator[_Outcome]:
     with joblib.parallel_config(backend=backend, n_jobs=count):
-        yield from joblib.Parallel(return_as="generator_unordered", pre_dispatch=count, batch_size=1)(
-            joblib.delayed(crew.train)(job) for job in jobs
-        )
+        try:
+            parallel = joblib.Parallel(return_as="generator_unordered", pre_dispatch=count, batch_size=1)
+        except ValueError:  # a backend such as Ray's, which tells everything at the end
+            parallel = joblib.Parallel(batch_size=1)
+        yield from parallel(joblib.delayed(crew.train)(job) for job in jobs)
 
 
 def _tell(done: Sequence[_Outcome], total: int, jobs: int) -> None:
@@ -448,16 +497,21 @@ def _tell(done: Sequence[_Outcome], total: int, jobs: int) -> None:
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """Let SIGTERM end a study as Ctrl-C does."""
+    """Let SIGTERM, and a terminal that is closed, end a study as Ctrl-C does."""
 
     def interrupt(number: int, frame: Any) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    names = [name for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    before = {getattr(signal, name): signal.getsignal(getattr(signal, name)) for name in names}
+    before = {number: handler for number, handler in before.items() if handler is not signal.SIG_IGN}  # nohup
+    for number in before:
+        signal.signal(number, interrupt)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -470,6 +524,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return options.run(options)
     except (ValueError, FileNotFoundError, MlflowException) as error:
         print(first_line(error) if isinstance(error, MlflowException) else error, file=sys.stderr)
+        return 1
+    except OSError as error:
+        place = error.filename or "the study's folder"
+        print(
+            f"{place}: expected to write there, found '{error.strerror}'. Choose another --output_dir.", file=sys.stderr
+        )
         return 1
     except KeyboardInterrupt:
         print("Interrupted. The same command goes on with what is left.", file=sys.stderr)
@@ -514,19 +574,9 @@ def _run(options: argparse.Namespace) -> int:
         options.dataset_dir,
         options.jobs,
         options.tracking_uri,
-        command=_typed(options, study),
     )
     print(f"Report: {write_report(collect(folder), folder, folder / 'panels')}")
     return 0 if complete else 1
-
-
-def _typed(options: argparse.Namespace, study: Study) -> str:
-    """Return the command with what changes its result, and without the paths of one machine."""
-    words = ["python", "-m", "monai_iels.study", "run", f"bundles/{study.bundle.name}/studies/{options.study.name}"]
-    words += ["--preset", options.preset, "--seeds", str(len(study.seeds))]
-    words += ["--variants", *options.variants] if options.variants else []
-    words += [] if options.dataset_dir == "synthetic" else ["--dataset_dir", "DIR"]
-    return shlex.join(words)
 
 
 def _report(options: argparse.Namespace) -> int:

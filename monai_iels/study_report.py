@@ -16,6 +16,7 @@ from __future__ import annotations
 import base64
 import html
 import json
+import logging
 import os
 import re
 import tempfile
@@ -24,12 +25,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from mlflow.exceptions import MlflowException
 
+from monai_iels.errors import first_line
 from monai_iels.handlers.reports import read_csv, write_csv
 from monai_iels.handlers.training import complete_file
 from monai_iels.pictures import study_curves, study_panels
 
-__all__ = ["by_group", "collect", "difference", "slug", "table", "write_report"]
+__all__ = ["by_group", "collect", "difference", "embedded", "read_json", "slug", "table", "write_report"]
+
+logger = logging.getLogger(__name__)
 
 _LAST = 3
 _RESAMPLES = 4000
@@ -41,28 +46,65 @@ def slug(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
+def read_json(file: Path, *expected: str) -> dict[str, Any]:
+    """Read a file that a study has written.
+
+    Raises:
+        ValueError: if it is broken, or lacks what is expected.
+    """
+    try:
+        content = json.loads(file.read_text("utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{file}: expected what a study writes, found '{error}'. Run the study again.") from None
+    if not isinstance(content, dict) or not content.keys() >= set(expected):
+        raise ValueError(f"{file}: expected {', '.join(expected)}, found no such keys. Run the study again.")
+    return content
+
+
+def embedded(folder: Path) -> str:
+    """Return the address of the database that a study keeps in its own folder."""
+    return f"sqlite:///{os.path.abspath(folder / 'mlflow.db')}"
+
+
 def collect(folder: Path) -> dict[str, Any]:
-    """Read a study's results from its tracked runs, or from a ``results.json`` where nothing was tracked.
+    """Read a study's results from its tracked runs, or from a ``results.json`` where they are not to be had.
 
     Args:
         folder: output folder of a study.
 
     Returns:
         the study's settings; and to each run its variant, seed, status, metrics an epoch, and metrics a case: at the
-        end, a mean of the last three epochs, and at the epoch that looks best on labels as noisy as the training's.
+        end, a mean of the last three epochs that were judged, and at the one that looks best on labels as noisy as the
+        training's.
 
     Raises:
         FileNotFoundError: if there is neither.
     """
-    if not (folder / "study.json").exists():
-        if not (folder / "results.json").exists():
-            raise FileNotFoundError(f"{folder}: expected a study's study.json or results.json, found neither.")
-        return json.loads((folder / "results.json").read_text("utf-8"))
+    saved = folder / "results.json"
+    if not (folder / "study.json").exists() and not saved.exists():
+        raise FileNotFoundError(
+            f"{folder}: expected a study's study.json or results.json, found neither. Run it first."
+        )
+    if (folder / "study.json").exists():
+        try:
+            return _collect_runs(folder)
+        except (MlflowException, OSError) as error:
+            if not saved.exists():
+                raise
+            logger.warning(f"{folder}: the runs cannot be read ('{first_line(error)}'); {saved} is used.")
+    results = read_json(saved, "study", "bundle", "variants", "seeds", "runs")
+    return {**results, "runs": _with_nan(results["runs"])}
+
+
+def _collect_runs(folder: Path) -> dict[str, Any]:
     from mlflow import MlflowClient
 
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
-    results = json.loads((folder / "study.json").read_text("utf-8"))
-    client = MlflowClient(tracking_uri=results.pop("tracking_uri"))
+    results = read_json(folder / "study.json", "study", "bundle", "variants", "seeds", "run_id")
+    uri = results.pop("tracking_uri")
+    if uri is None and not (folder / "mlflow.db").exists():
+        raise FileNotFoundError(f"{folder / 'mlflow.db'}: expected the study's tracked runs, found no such file.")
+    client = MlflowClient(tracking_uri=uri or embedded(folder))
     parent = client.get_run(results.pop("run_id"))
     found: dict[tuple[str, int], Any] = {}
     where = f"tags.`mlflow.parentRunId` = '{parent.info.run_id}'"
@@ -133,6 +175,15 @@ def _without_nan(value: Any) -> Any:
     if isinstance(value, list):
         return [_without_nan(item) for item in value]
     return None if isinstance(value, float) and value != value else value
+
+
+def _with_nan(value: Any) -> Any:
+    """Return the same with NaN for the None of a JSON file's list or table of numbers."""
+    if isinstance(value, Mapping):
+        return {key: _with_nan(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_with_nan(item) for item in value]
+    return float("nan") if value is None else value
 
 
 def _mean(values: Sequence[float] | np.ndarray) -> float:
@@ -223,8 +274,8 @@ def _columns(
         row[f"{title}{suffix}_deviation"] = float(np.std(means, ddof=1)) if len(means) > 1 else float("nan")
     both = sorted(runs.keys() & baseline.keys())
     low = high = mean = float("nan")
-    if both and not first:
-        names = list(runs[both[0]][cases]["val_mean_dice"])
+    names = _common_cases([side[seed][cases]["val_mean_dice"] for seed in both for side in (runs, baseline)])
+    if names and not first:
         mine, other = (
             np.array([[side[seed][cases]["val_mean_dice"][name] for name in names] for seed in both], dtype=float)
             for side in (runs, baseline)
@@ -232,6 +283,11 @@ def _columns(
         mean, (low, high) = difference(mine, other)
     row.update({f"dice{suffix}_gain": mean, f"dice{suffix}_gain_low": low, f"dice{suffix}_gain_high": high})
     return row
+
+
+def _common_cases(tables: Sequence[Mapping[str, float]]) -> list[str]:
+    """Return the names of the cases that all tables have: a variant may have trained with others."""
+    return [name for name in tables[0] if all(name in table for table in tables)] if tables else []
 
 
 def write_report(results: Mapping[str, Any], folder: Path, panels: Path | None = None) -> Path:
@@ -251,6 +307,8 @@ def write_report(results: Mapping[str, Any], folder: Path, panels: Path | None =
         part.write_text(json.dumps(_without_nan(results), separators=(",", ":")) + "\n", encoding="utf-8")
     with complete_file(folder / "table.csv") as part:
         write_csv(part, rows)
+    for old in folder.glob("panels*.png"):
+        old.unlink()
     pictures = []
     groups = by_group(results["variants"])
     histories = {
@@ -267,7 +325,8 @@ def write_report(results: Mapping[str, Any], folder: Path, panels: Path | None =
             study_panels(rows_of_pictures, group, folder / name)
             pictures.append(name)
     markdown = "\n".join(_markdown(results, rows, pictures))
-    (folder / "report.md").write_text(markdown + "\n", encoding="utf-8")
+    with complete_file(folder / "report.md") as part:
+        part.write_text(markdown + "\n", encoding="utf-8")
     page = folder / "report.html"
     with complete_file(page) as part:
         part.write_text(_html(results, rows, [folder / name for name in pictures]), encoding="utf-8")
@@ -304,11 +363,13 @@ def _notes(results: Mapping[str, Any]) -> Iterator[str]:
         for key, value in {**results["settings"], **common}.items()
     )
     yield f"Preset {results['preset']}: {size}" + (f" ({settings})." if settings else ".")
+    count = len(results["seeds"])
+    seeds, over = ("1 seed", "cases") if count == 1 else (f"{count} seeds", "seeds and cases")
     yield (
-        f"{len(results['seeds'])} seed(s). Numbers are of the validation cases against clean labels: means over the "
-        f"last {_LAST} epochs, ± the standard deviation over seeds; in brackets the paired difference to the first "
-        "variant with its 95 % bootstrap interval over seeds and cases. 'Stopped early' takes the epoch with the "
-        "best Dice on validation labels that are as noisy as those of the training."
+        f"{seeds}. Numbers are of the validation cases against clean labels: means over the last {_LAST} epochs that "
+        "were judged, ± the standard deviation over seeds; in brackets the paired difference to the first variant with "
+        f"its 95 % bootstrap interval over {over}. 'Stopped early' takes the epoch with the best Dice on validation "
+        "labels that are as noisy as those of the training."
     )
     for variant in results["variants"]:
         bad = [run for run in results["runs"] if run["variant"] == variant and run["status"] != "FINISHED"]
@@ -339,7 +400,7 @@ def _gain(row: Mapping[str, Any], suffix: str) -> str:
     return f" ({mean:+.3f}, {low:+.3f} to {high:+.3f})" if mean == mean else ""
 
 
-def _by_group(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, list[tuple[str, ...]]]]:
+def _tables(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, list[tuple[str, ...]]]]:
     """Yield the cells of each group's table; the truth's own roughness and convexity close it."""
     for group in dict.fromkeys(row["group"] for row in rows):
         mine = [row for row in rows if row["group"] == group]
@@ -352,18 +413,22 @@ def _markdown(results: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], pic
     yield f"# {results['bundle']}: {results['study'].replace('_', ' ')}\n"
     for note in _notes(results):
         yield f"{note}\n"
-    for group, cells in _by_group(rows):
+    for group, cells in _tables(rows):
         if group:
             yield f"## {group}\n"
         yield "| " + " | ".join(_HEADINGS) + " |"
         yield "|---" * len(_HEADINGS) + "|"
         for row in cells:
-            yield "| " + " | ".join(row) + " |"
+            yield "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
         yield ""
     for name in pictures:
         yield f"![{name.split('.')[0]}]({name})\n"
     yield f"Command: `{results.get('command', '')}`\n"
-    yield "Versions: " + ", ".join(f"{key} {value}" for key, value in results["versions"].items())
+    yield _versions(results)
+
+
+def _versions(results: Mapping[str, Any]) -> str:
+    return "Versions: " + ", ".join(f"{key} {value}" for key, value in results["versions"].items())
 
 
 _STYLE = """
@@ -381,7 +446,7 @@ img { max-width: 100%; } code { font-size: .85em; overflow-wrap: anywhere; }
 def _html(results: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], pictures: Sequence[Path]) -> str:
     title = html.escape(f"{results['bundle']}: {results['study'].replace('_', ' ')}")
     parts = [f"<h1>{title}</h1>", *(f'<p class="note">{html.escape(note)}</p>' for note in _notes(results))]
-    for group, cells in _by_group(rows):
+    for group, cells in _tables(rows):
         parts.append(f"<h2>{html.escape(group)}</h2>" if group else "")
         head = "".join(f"<th>{heading}</th>" for heading in _HEADINGS)
         body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in cells)
@@ -389,9 +454,8 @@ def _html(results: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], picture
     for file in pictures:
         encoded = base64.b64encode(file.read_bytes()).decode()
         parts.append(f'<p><img alt="{file.stem}" src="data:image/png;base64,{encoded}"></p>')
-    versions = ", ".join(f"{key} {value}" for key, value in results["versions"].items())
     parts.append(f"<p>Command: <code>{html.escape(results.get('command', ''))}</code></p>")
-    parts.append(f"<p>Versions: {html.escape(versions)}</p>")
+    parts.append(f"<p>{html.escape(_versions(results))}</p>")
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{_STYLE}</style></head>'

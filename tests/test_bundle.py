@@ -30,6 +30,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from filelock import FileLock
 from ignite.engine import Events
 from monai.bundle import ConfigParser, ConfigWorkflow, create_workflow
 from PIL import Image
@@ -650,6 +651,14 @@ def test_a_new_training_moves_an_earlier_one_aside(tmp_path):
     assert len(history(tmp_path)) == 2
     assert len(history(tmp_path / "earlier" / "1")) == 1
     assert (tmp_path / "earlier" / "1" / "model.pt").exists()
+
+
+def test_one_training_in_a_folder_at_a_time(tmp_path):
+    (tmp_path / "out").mkdir()
+    with FileLock(tmp_path / "out" / ".training.lock"), pytest.raises(RuntimeError) as caught:
+        run(configs("wbc", "train"), **options("wbc", tmp_path / "out"))
+    assert "out: expected no other training in it, found one. Wait for it" in str(caught.value.__cause__)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [".training.lock"]
 
 
 def test_resume_with_nothing_there_begins_anew(tmp_path):

@@ -14,6 +14,8 @@
 import csv
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,6 +24,7 @@ from pathlib import Path
 import mlflow
 import numpy as np
 import pytest
+from filelock import FileLock
 from monai.bundle import ConfigParser
 from servers import wait_for
 from test_bundle import BUNDLES, FEATURES, history, run
@@ -29,7 +32,7 @@ from test_bundle import BUNDLES, FEATURES, history, run
 from monai_iels import study
 from monai_iels.bundle import compose
 from monai_iels.handlers.journal import Journal
-from monai_iels.study_report import collect, difference, table, write_report
+from monai_iels.study_report import collect, difference, embedded, table, write_report
 
 STUDIES = sorted(BUNDLES.glob("*/studies/*.yaml"))
 TINY = {"features": FEATURES, "epochs": 4, "image_size": [32, 32], "sample_count": 10, "sample_size": 48}
@@ -85,7 +88,7 @@ def test_an_interrupted_study_goes_on(tiny):
 def test_runs_are_nested_under_one_parent(tiny):
     _, out, _ = tiny
     about = json.loads((out / "study.json").read_text())
-    client = mlflow.MlflowClient(about["tracking_uri"])
+    client = mlflow.MlflowClient(embedded(out))
     parent = client.get_run(about["run_id"])
     assert parent.info.status == "FAILED"
     runs = client.search_runs([parent.info.experiment_id], f"tags.`mlflow.parentRunId` = '{parent.info.run_id}'")
@@ -175,6 +178,12 @@ def test_other_settings_are_not_mixed_in(tiny, capsys):
         ("{bundle: wcb, variants: {a: {}}, seeds: 1}", "the name of a bundle"),
         ("{bundle: WBC, variants: {a b: {}, a-b: {}}, seeds: 1}", "names differ"),
         ("{bundle: WBC, variants: {a: {epoch: 3}}, seeds: 1}", "the nearest to 'epoch' is 'epochs'"),
+        ("{bundle: WBC, variants: {5: {}}, seeds: 1}", "a name and a dictionary of overrides each"),
+        ("{bundle: WBC, variants: {a: {1: 2}}, seeds: 1}", "a name and a dictionary of overrides each"),
+        ("{bundle: WBC, variants: {a: {run_name: 2020-01-01}}, seeds: 1}", "a name and a dictionary of overrides"),
+        ("{bundle: WBC, variants: {a: {}}, seeds: 1, 1: 2}", "expected bundle, variants and seeds, found ['1', "),
+        ("{bundle: WBC, variants: {a: {track: false}}, seeds: 1}", "expected no 'track', found one. A study sets it."),
+        ("bundle: wbc\n\tseeds: 1", "in line 2"),
     ],
 )
 def test_a_wrong_study_is_refused_in_one_sentence(content, sentence, tmp_path, capsys):
@@ -191,10 +200,72 @@ def test_wrong_data_are_refused_before_any_training(tmp_path, capsys):
     file = write_study(tmp_path / "s.yaml", {"a": {}})
     out = tmp_path / "out"
     assert study.main(["run", str(file), "--output_dir", str(out), "--dataset_dir", str(tmp_path)]) == 1
-    assert "expected" in capsys.readouterr().err
+    assert f"{tmp_path}: expected a folder 'Dataset 1' that has *.bmp, found s.yaml." in capsys.readouterr().err
     assert study.main(["run", str(file), "--preset", "large", "--output_dir", str(out)]) == 1
-    assert "Expected a preset of paper, cpu, got 'large'." in capsys.readouterr().err
+    assert "--preset: expected one of paper, cpu, found 'large'." in capsys.readouterr().err
+    assert study.main(["run", str(file), "--jobs", "0", "--output_dir", str(out)]) == 1
+    assert study.main(["run", str(file), "--seeds", "0", "--output_dir", str(out)]) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "--jobs: expected a number from 1, found 0.",
+        "--seeds: expected a number of seeds from 1, found 0.",
+    ]
+    assert study.main(["run", str(file), "--output_dir", str(file)]) == 1
+    assert re.match(rf"{file}.*: expected to write there, found '.*'. Choose another", capsys.readouterr().err)
     assert not list(out.glob("*/seed-*"))
+
+
+def test_one_command_at_a_time(tmp_path, capsys):
+    file = write_study(tmp_path / "s.yaml", {"a": TINY})
+    out = tmp_path / "out"
+    out.mkdir()
+    with FileLock(out / ".study.lock"):
+        assert study.main(["run", str(file), "--output_dir", str(out)]) == 1
+    assert capsys.readouterr().err.endswith("expected no other command at this study, found one. Wait for it.\n")
+
+
+def test_a_failure_stays_on_the_page(tiny):
+    """Another command for another variant does not hide it, and the page's command covers both."""
+    file, out, _ = tiny
+    assert study.main(["run", str(file), "--output_dir", f"{out}/../{out.name}", "--variants", "U-Net"]) == 0
+    text = (out / "report.md").read_text()
+    assert "Not finished: broken, seed 0, 1: FAILED (" in text
+    assert "Command: `python -m monai_iels.study run tiny.yaml --preset cpu --seeds 2`" in text
+
+
+def test_a_study_that_was_moved_is_reported_from_its_results(tiny, tmp_path, caplog):
+    _, out, _ = tiny
+    for name in ("study.json", "results.json"):
+        shutil.copy(out / name, tmp_path)
+    assert study.main(["report", str(tmp_path)]) == 0
+    assert "the runs cannot be read" in caplog.text
+    assert (tmp_path / "table.csv").read_text() == (out / "table.csv").read_text()
+    for content in ("{", "[]", "{}"):
+        (tmp_path / "study.json").unlink(missing_ok=True)
+        (tmp_path / "results.json").write_text(content)
+        with pytest.raises(ValueError, match=re.escape(f"{tmp_path / 'results.json'}: expected")):
+            collect(tmp_path)
+
+
+def test_pictures_can_be_left_out(tiny, tmp_path):
+    _, out, _ = tiny
+    folder = tmp_path / "page"
+    for arguments, there in ([], True), (["--without_images"], False):
+        assert study.main(["report", str(out), "--output_dir", str(folder), *arguments]) == 0
+        assert (folder / "panels.png").exists() == there
+        assert ("panels" in (folder / "report.md").read_text()) == there
+
+
+class Echo:
+    """A crew that trains nothing."""
+
+    def train(self, job):
+        return job
+
+
+@pytest.mark.parametrize("backend", ["threading", "loky", "multiprocessing"])
+def test_backends(backend):
+    """Those of joblib tell each job as it ends, or all at the end, as Ray's does."""
+    assert sorted(study._outcomes(Echo(), [3, 1, 2], 2, backend)) == [1, 2, 3]
 
 
 @pytest.mark.parametrize("file", STUDIES, ids=lambda file: f"{file.parts[-3]}-{file.stem}")
@@ -260,6 +331,15 @@ def test_a_table_of_groups_compares_within_them(tmp_path):
     page = write_report(results, tmp_path).read_text()
     assert page.index("clean") < page.index("noisy")
     assert collect(tmp_path)["runs"] == results["runs"]
+    for entry in results["runs"]:  # a case that is not everywhere, and a number that is none
+        entry["history"]["val_convexity_of_truth"] = [float("nan")] * 2
+        if entry["variant"] == "clean / B":
+            for cases in (entry["cases"], entry["cases_stopped_early"]):
+                cases["val_mean_dice"] = {"b": 0.7, "c": 0.1}
+    gains = {f"{row['group']} / {row['variant']}": row["dice_gain"] for row in table(results)}
+    assert gains["clean / B"] == pytest.approx(0.7 - 0.905)
+    write_report(results, tmp_path)
+    write_report(collect(tmp_path), tmp_path)
 
 
 def test_the_file_s_name_is_found_from_another_folder(tmp_path, monkeypatch):
