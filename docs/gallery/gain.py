@@ -42,9 +42,14 @@ def main() -> None:
         right.semilogy(steps, gain, "o", color="black")
         right.annotate(f"{name}: {gain:,.0f}", (steps, gain), xytext=(4, -12), textcoords="offset points", fontsize=8)
     right.axhspan(1e3, right.get_ylim()[1], color="tab:red", alpha=0.1)
+    right.axhline(1e3, color="tab:red", lw=1)
     right.text(1, 1e15, "layers warn: too strong to train", color="tab:red", va="top", fontsize=9)
-    left.set(xlabel="frequency of a stripe pattern (1 = pixel to pixel)", ylabel="amplification", title="by frequency")
-    right.set(xlabel="steps of dt = 0.1", ylabel="gain", title="largest amplification in 2-D; blue spacing 2, red 1")
+    left.set(
+        xlabel="frequency of a stripe pattern (1 = pixel to pixel)",
+        ylabel="amplification",
+        title="stripes along one axis, by frequency",
+    )
+    right.set(xlabel="steps of dt = 0.1", ylabel="gain", title="the checkerboard in 2-D; blue spacing 2, red 1")
     left.legend(fontsize=8)
     for axis in (left, right):
         axis.grid(alpha=0.3)

@@ -34,7 +34,7 @@ def main() -> None:
     Y, X = torch.meshgrid(*[torch.arange(SIZE) - SIZE / 2] * 2, indexing="ij")
     disk = 30 - (X**2 + Y**2).sqrt()
     noise = torch.randn(SIZE, SIZE, generator=torch.Generator().manual_seed(0))
-    bite = ((X - 3) ** 2 + (Y + 25) ** 2).sqrt() - 13
+    bite = ((X - 3) ** 2 + (Y + 34) ** 2).sqrt() - 10
     rows: list[tuple[str, Evolution, int, Tensor]] = [
         ("Heat diffusion\nagainst noise", HeatDiffusion(spacing=2.0), 20, disk / 6 + 0.2 * noise),
         (
@@ -54,6 +54,7 @@ def main() -> None:
         for axis, dt in zip(line, (0.0, -0.1, 0.1), strict=True):
             draw(axis, evolution.evolve(logits[None, None], dt, steps)[0, 0])
         line[0].set_ylabel(f"{name}\n({steps} steps of 0.1)", fontsize=11)
+    figure.supxlabel("Red is inside, blue outside, and the outline black.", fontsize=10)
     for axis, title in zip(axes[0], titles, strict=True):
         axis.set_title(title, fontsize=11)
     FIGURES.mkdir(exist_ok=True)

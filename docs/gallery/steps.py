@@ -27,11 +27,11 @@ from monai_iels import ConvexCurveMotion, HeatDiffusion
 
 FIGURES = Path(__file__).parents[1] / "figures"
 FRAMES = 10
-EACH = 5
+EACH = {"heat diffusion": 2, "convex curve motion": 5}  # steps a frame
 
 
 def main() -> None:
-    """Write one GIF of both evolutions, five steps a frame."""
+    """Write one GIF of both evolutions; red is inside, blue outside, the outline black."""
     Y, X = torch.meshgrid(*[torch.arange(80) - 40.0] * 2, indexing="ij")
     disk = 24 - (X**2 + Y**2).sqrt()
     noise = torch.randn(80, 80, generator=torch.Generator().manual_seed(0))
@@ -41,14 +41,14 @@ def main() -> None:
     evolutions = {"heat diffusion": heat, "convex curve motion": curve}
     frames = []
     for number in range(FRAMES + 1):
-        steps = EACH * number
         figure, axes = plt.subplots(1, 2, figsize=(6.4, 3.5), constrained_layout=True)
         for axis, (name, phi) in zip(axes, fields.items(), strict=True):
+            steps = EACH[name] * number
             shown = evolutions[name].evolve(phi[None, None], -0.1, steps)[0, 0]
             axis.imshow(shown, cmap="RdBu_r", vmin=-6, vmax=6, interpolation="nearest")
             axis.contour(shown, levels=[0.0], colors="black", linewidths=1.0)
-            axis.set(xticks=[], yticks=[], title=f"{name} run backward")
-        figure.suptitle(f"what the loss sees after {steps:>2} steps of 0.1")
+            axis.set(xticks=[], yticks=[], title=f"{name} run backward,\n{steps:>2} steps of 0.1")
+        figure.suptitle("What the loss sees: red inside, blue outside, black the outline", fontsize=10)
         stream = io.BytesIO()
         figure.savefig(stream, dpi=80)
         plt.close(figure)

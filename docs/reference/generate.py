@@ -15,6 +15,7 @@ import contextlib
 import importlib
 import io
 import os
+import re
 from pathlib import Path
 
 import yaml
@@ -42,15 +43,24 @@ def bundles() -> str:
     """Return the keys of a training and of an inference: what each is by default, and in each bundle."""
     names = sorted(file.parent.name for file in BUNDLES.glob("*/dataset.yaml"))
     changes = {name: yaml.safe_load((BUNDLES / name / "dataset.yaml").read_text("utf-8")) for name in names}
-    lines = ["# Keys of the bundles\n", "Each may be overridden on the command line, as `--KEY VALUE`.\n"]
+    lines = [
+        "# Keys of the bundles\n",
+        "Each may be overridden on the command line, as `--KEY VALUE`. What says no meaning joins others.\n",
+    ]
     for config in ("train", "evaluate", "inference", "multi_gpu_train"):
-        content = yaml.safe_load((BUNDLES / "shared" / f"{config}.yaml").read_text("utf-8"))
-        lines += [f"## {config}\n", f"| key | default | {' | '.join(names)} |", "|---" * (len(names) + 2) + "|"]
+        text = (BUNDLES / "shared" / f"{config}.yaml").read_text("utf-8")
+        content = yaml.safe_load(text)
+        meanings = dict(re.findall(r"^(\w+):.*?  # (.+)$", text, re.MULTILINE))
+        lines += [
+            f"## {config}\n",
+            f"| key | meaning | default | {' | '.join(names)} |",
+            "|---" * (len(names) + 3) + "|",
+        ]
         for key, value in content.items():
             if key in ("imports", "initialize", "known_keys", "run", "finalize"):
                 continue
             own = [shown(changes[name][key]) if key in changes[name] else "" for name in names]
-            lines.append(f"| `{key}` | {shown(value)} | {' | '.join(own)} |")
+            lines.append(f"| `{key}` | {meanings.get(key, '')} | {shown(value)} | {' | '.join(own)} |")
         lines.append("")
     return "\n".join(lines)
 
