@@ -408,7 +408,7 @@ def _open_parent(journal: Journal, study: Study, preset: str, common: Mapping[st
 
 def _note_study(file: Path, study: Study, preset: str, common: Mapping[str, Any], run_id: str) -> None:
     """Keep what the page needs: all variants and seeds that were ever asked for in this folder."""
-    before = read_json(file) if file.exists() else {"variants": {}, "seeds": [], "failed": {}}
+    before = {"variants": {}, "seeds": [], "failed": {}, **(read_json(file) if file.exists() else {})}
     content = {
         "study": study.name,
         "bundle": study.bundle.name,
