@@ -45,7 +45,7 @@ def bundles() -> str:
     changes = {name: yaml.safe_load((BUNDLES / name / "dataset.yaml").read_text("utf-8")) for name in names}
     lines = [
         "# Keys of the bundles\n",
-        "Each may be overridden on the command line, as `--KEY VALUE`. What says no meaning joins others.\n",
+        "Each may be overridden on the command line, as `--KEY VALUE`. Keys without a meaning put others together.\n",
     ]
     for config in ("train", "evaluate", "inference", "multi_gpu_train"):
         text = (BUNDLES / "shared" / f"{config}.yaml").read_text("utf-8")
