@@ -258,8 +258,7 @@ class Tracking(MLFlowHandler):
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         """Turn a signal into an exception that the training's handlers see.
 
-        It is kept, since code that it interrupts may swallow it or raise an error of its own: ``torch.save`` complains
-        of a file that is not whole.
+        It is kept, since code that it interrupts may swallow it or raise an error of its own.
         """
         self._interruption = KeyboardInterrupt() if number == signal.SIGINT else _Terminated(128 + number)
         raise self._interruption
