@@ -45,9 +45,9 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 from monai_iels.errors import first_line
 from monai_iels.handlers.journal import Journal, deliver
 from monai_iels.handlers.reports import duration
-from monai_iels.handlers.tracking import artifact_location, default_tracking_uri, public
+from monai_iels.handlers.tracking import artifact_location, default_tracking_uri, embedded, public
 from monai_iels.handlers.training import complete_file
-from monai_iels.study_report import by_group, collect, embedded, read_json, slug, write_report
+from monai_iels.study_report import by_group, collect, read_json, slug, write_report
 
 __all__ = ["Study", "check_overrides", "choose", "main", "presets", "read_study", "run_study"]
 

@@ -20,7 +20,7 @@ import logging
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +29,11 @@ from mlflow.exceptions import MlflowException
 
 from monai_iels.errors import first_line
 from monai_iels.handlers.reports import read_csv, write_csv
+from monai_iels.handlers.tracking import embedded
 from monai_iels.handlers.training import complete_file
 from monai_iels.pictures import study_curves, study_panels
 
-__all__ = ["by_group", "collect", "difference", "embedded", "read_json", "slug", "table", "write_report"]
+__all__ = ["by_group", "collect", "difference", "read_json", "slug", "table", "write_report"]
 
 logger = logging.getLogger(__name__)
 
@@ -59,11 +60,6 @@ def read_json(file: Path, *expected: str) -> dict[str, Any]:
     if not isinstance(content, dict) or not content.keys() >= set(expected):
         raise ValueError(f"{file}: expected {', '.join(expected)}, found no such keys. Run the study again.")
     return content
-
-
-def embedded(folder: Path) -> str:
-    """Return the address of the database that a study keeps in its own folder."""
-    return f"sqlite:///{os.path.abspath(folder / 'mlflow.db')}"
 
 
 def collect(folder: Path) -> dict[str, Any]:
@@ -93,7 +89,7 @@ def collect(folder: Path) -> dict[str, Any]:
                 raise
             logger.warning(f"{folder}: the runs cannot be read ('{first_line(error)}'); {saved} is used.")
     results = read_json(saved, "study", "bundle", "variants", "seeds", "runs")
-    return {**results, "runs": _with_nan(results["runs"])}
+    return {**results, "runs": _each(results["runs"], _nan_for_none)}
 
 
 def _collect_runs(folder: Path) -> dict[str, Any]:
@@ -168,21 +164,20 @@ def _cases(rows: Sequence[Mapping[str, Any]], epochs: Sequence[float]) -> dict[s
     }
 
 
-def _without_nan(value: Any) -> Any:
-    """Return the same with None for NaN, which JSON does not have."""
+def _each(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Return nested tables and lists with every value in them changed."""
     if isinstance(value, Mapping):
-        return {key: _without_nan(item) for key, item in value.items()}
+        return {key: _each(item, change) for key, item in value.items()}
     if isinstance(value, list):
-        return [_without_nan(item) for item in value]
+        return [_each(item, change) for item in value]
+    return change(value)
+
+
+def _none_for_nan(value: Any) -> Any:  # which JSON does not have
     return None if isinstance(value, float) and value != value else value
 
 
-def _with_nan(value: Any) -> Any:
-    """Return the same with NaN for the None of a JSON file's list or table of numbers."""
-    if isinstance(value, Mapping):
-        return {key: _with_nan(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_with_nan(item) for item in value]
+def _nan_for_none(value: Any) -> Any:
     return float("nan") if value is None else value
 
 
@@ -304,7 +299,7 @@ def write_report(results: Mapping[str, Any], folder: Path, panels: Path | None =
     folder.mkdir(parents=True, exist_ok=True)
     rows = table(results)
     with complete_file(folder / "results.json") as part:
-        part.write_text(json.dumps(_without_nan(results), separators=(",", ":")) + "\n", encoding="utf-8")
+        part.write_text(json.dumps(_each(results, _none_for_nan), separators=(",", ":")) + "\n", encoding="utf-8")
     with complete_file(folder / "table.csv") as part:
         write_csv(part, rows)
     for old in folder.glob("panels*.png"):

@@ -164,6 +164,24 @@ def test_a_bundle_of_your_own(tmp_path, capsys):
     assert "--dataset_dir: expected the folder of your data" in str(caught.value.__cause__)
 
 
+def test_a_volume_is_turned_alike_in_training_and_prediction(tmp_path):
+    """One with voxels of 2 mm that is stored right to left is seen on the same grid by both."""
+    affine = np.diag([-1.0, 1.0, 2.0, 1.0])
+    for name, values in (("image", np.random.default_rng(0).random((20, 24, 12))), ("label", np.ones((20, 24, 12)))):
+        nibabel.save(nibabel.Nifti1Image(values.astype(np.float32), affine), tmp_path / f"{name}.nii.gz")
+    files = {name: str(tmp_path / f"{name}.nii.gz") for name in ("image", "label")}
+    config = BUNDLES / "hippocampus" / "configs"
+    training = ConfigParser.load_config_file(config / "train.json") | {
+        "resize": {"_target_": "Identityd", "keys": "image"}
+    }
+    trained = ConfigParser(training).get_parsed_content("validate#preprocessing")(files)
+    prediction = ConfigParser(ConfigParser.load_config_file(config / "inference.json"))
+    predicted = prediction.get_parsed_content("preprocessing")({"image": files["image"]})
+    assert trained["image"].shape == trained["label"].shape == predicted["image"].shape != (1, 20, 24, 12)
+    np.testing.assert_allclose(trained["image"].affine, predicted["image"].affine)
+    np.testing.assert_allclose(trained["label"].affine, predicted["image"].affine)
+
+
 @pytest.mark.parametrize("line", ["datalists:", "classes:", "  name:", "  data_source:"])
 def test_a_bundle_of_your_own_that_lacks_something(line, tmp_path, capsys):
     file = own_bundle(tmp_path)

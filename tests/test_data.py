@@ -1023,3 +1023,7 @@ def test_pairs_that_are_none(tmp_path):
         Image.fromarray(np.zeros((8, 9), np.uint8)).save(tmp_path / folder / "a.png")
     with pytest.raises(DataError, match=r"expected at least two .* found 1\. Add some more\."):
         paired_datalists(tmp_path)
+    for folder in ("images", "labels"):
+        shutil.copy(tmp_path / folder / "a.png", tmp_path / folder / "b.png")
+    with pytest.raises(DataError, match=r"expected cases for training, found 2 cases in all\. Add some more\."):
+        paired_datalists(tmp_path, validation=0.9)

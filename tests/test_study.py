@@ -32,7 +32,8 @@ from test_bundle import BUNDLES, FEATURES, history, run
 from monai_iels import study
 from monai_iels.bundle import compose
 from monai_iels.handlers.journal import Journal
-from monai_iels.study_report import collect, difference, embedded, table, write_report
+from monai_iels.handlers.tracking import embedded
+from monai_iels.study_report import collect, difference, table, write_report
 
 STUDIES = sorted(BUNDLES.glob("*/studies/*.yaml"))
 TINY = {"features": FEATURES, "epochs": 4, "image_size": [32, 32], "sample_count": 10, "sample_size": 48}

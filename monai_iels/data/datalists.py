@@ -23,7 +23,7 @@ from monai_iels.data.files import Datalists, cache_folder, pair
 from monai_iels.data.hippocampus import HIPPOCAMPUS
 from monai_iels.data.problems import DataError, Problem
 from monai_iels.data.refuge import REFUGE
-from monai_iels.data.source import Source, split
+from monai_iels.data.source import Source, name_empty, split
 from monai_iels.data.wbc import WBC
 
 __all__ = ["SOURCES", "SYNTHETIC", "checked_datalists", "paired_datalists"]
@@ -107,8 +107,9 @@ def paired_datalists(
     if len(cases) < 2 and not problems:
         expected = f"at least two {image} with a {label}"
         problems.append(Problem("missing", str(folder), expected, str(len(cases)), "Add some more."))
+    datalists = split(cases, validation, seed)
+    name_empty(datalists, folder, problems)
     if problems:
         raise DataError(problems)
-    datalists = split(cases, validation, seed)
     check_headers(datalists)
     return datalists

@@ -101,11 +101,7 @@ class Source:
     def list_files(self, root: PathLike, seed: int, cache_dir: PathLike | None, problems: list[Problem]) -> Datalists:
         """List the files of each section, and add to ``problems`` what is wrong with their names and places."""
         datalists = self.find(Path(root).expanduser(), seed, cache_dir, problems)
-        for name in ("training", "validation"):
-            if not datalists[name] and not problems:
-                found = f"{sum(map(len, datalists.values()))} cases in all"
-                problem = Problem("missing", str(root), f"cases for {name}", found, "Add some more.")
-                problems.append(problem)
+        name_empty(datalists, root, problems)
         return datalists
 
     def synthesize(self, root: PathLike, count: int = 60, seed: int = 0, size: int | None = None) -> Path:
@@ -135,6 +131,14 @@ class Source:
             for _ in tqdm(drawn, desc=f"Drawing {self.title}", total=count, unit="image", disable=None):
                 pass
         return root
+
+
+def name_empty(datalists: Datalists, root: PathLike, problems: list[Problem]) -> None:
+    """Add to ``problems`` which of the sections that a training needs has no cases, if nothing else explains it."""
+    for name in ("training", "validation"):
+        if not datalists[name] and not problems:
+            found = f"{sum(map(len, datalists.values()))} cases in all"
+            problems.append(Problem("missing", str(root), f"cases for {name}", found, "Add some more."))
 
 
 def split(cases: Sequence[Case], fraction: float, seed: int) -> Datalists:

@@ -42,11 +42,16 @@ _FOLDER = "tracking"
 _AT_START = ("config.json", "pictures/start.png")
 
 
+def embedded(output_dir: str | os.PathLike[str]) -> str:
+    """Return the address of the database that a run or a study keeps in its own folder."""
+    return f"sqlite:///{os.path.abspath(Path(output_dir) / 'mlflow.db')}"
+
+
 def default_tracking_uri(output_dir: str, tracking_uri: str | None = None) -> str:
     """Return where to track: ``MLFLOW_TRACKING_URI``, the given address, or a database below ``output_dir``."""
     chosen = os.environ.get("MLFLOW_TRACKING_URI") or tracking_uri
     if not chosen:
-        chosen = f"sqlite:///{Path(output_dir) / 'mlflow.db'}"
+        return embedded(output_dir)
     file = chosen.removeprefix("sqlite:///")
     return chosen if file == chosen else f"sqlite:///{os.path.abspath(file)}"
 
