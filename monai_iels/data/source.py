@@ -26,7 +26,7 @@ from tqdm import tqdm
 from monai_iels.data.files import Case, Datalists, complete_or_nothing
 from monai_iels.data.problems import DataError, Problem
 
-__all__ = ["Archive", "Source", "case_files", "fingerprint", "generator", "split"]
+__all__ = ["Archive", "Source", "case_files", "fingerprint", "generator", "name_empty", "split"]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -34,7 +34,7 @@ from monai_iels.errors import first_line
 from monai_iels.handlers.journal import Courier, Journal
 from monai_iels.handlers.training import is_first_rank
 
-__all__ = ["Tracking", "artifact_location", "default_tracking_uri", "public", "track_files"]
+__all__ = ["Tracking", "artifact_location", "default_tracking_uri", "embedded", "public", "track_files"]
 
 logger = logging.getLogger(__name__)
 
