@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 import monai_iels
-from monai_iels.study_report import collect, write_report
+from monai_iels.study import collect, write_report
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))

@@ -33,7 +33,9 @@ from monai_iels import study
 from monai_iels.bundle import compose
 from monai_iels.handlers.journal import Journal
 from monai_iels.handlers.tracking import embedded
-from monai_iels.study_report import collect, difference, table, write_report
+from monai_iels.study import collect, difference, table, write_report
+from monai_iels.study.__main__ import main
+from monai_iels.study.running import _outcomes
 
 STUDIES = sorted(BUNDLES.glob("*/studies/*.yaml"))
 TINY = {"features": FEATURES, "epochs": 4, "image_size": [32, 32], "sample_count": 10, "sample_size": 48}
@@ -148,9 +150,9 @@ def test_the_same_seed_gives_the_same_numbers(tiny, tmp_path):
 def test_a_report_needs_only_the_results(tiny, tmp_path):
     _, out, _ = tiny
     (tmp_path / "results.json").write_bytes((out / "results.json").read_bytes())
-    assert study.main(["report", str(tmp_path)]) == 0
+    assert main(["report", str(tmp_path)]) == 0
     assert (tmp_path / "table.csv").read_text() == (out / "table.csv").read_text()
-    assert study.main(["report", str(tmp_path / "nowhere")]) == 1
+    assert main(["report", str(tmp_path / "nowhere")]) == 1
 
 
 def test_other_settings_are_not_mixed_in(tiny, capsys):
@@ -160,10 +162,10 @@ def test_other_settings_are_not_mixed_in(tiny, capsys):
     (file.parent / "again").mkdir()
     other = write_study(file.parent / "again" / "tiny.yaml", variants)
     before = (out / "study.json").read_text(), (out / "tracking" / "journal.jsonl").read_text()
-    assert study.main(["run", str(other), "--output_dir", str(out)]) == 1
+    assert main(["run", str(other), "--output_dir", str(out)]) == 1
     assert "expected epochs 4, as before, found 5. Choose another --output_dir." in capsys.readouterr().err
     other = write_study(file.parent / "again" / "another.yaml", {"A": TINY})
-    assert study.main(["run", str(other), "--output_dir", str(out)]) == 1
+    assert main(["run", str(other), "--output_dir", str(out)]) == 1
     assert "expected study tiny, as before, found another." in capsys.readouterr().err
     assert before == ((out / "study.json").read_text(), (out / "tracking" / "journal.jsonl").read_text())
 
@@ -190,7 +192,7 @@ def test_other_settings_are_not_mixed_in(tiny, capsys):
 def test_a_wrong_study_is_refused_in_one_sentence(content, sentence, tmp_path, capsys):
     file = tmp_path / "wrong.yaml"
     file.write_text(content.replace("WBC", str(BUNDLES / "wbc")))
-    assert study.main(["run", str(file), "--output_dir", str(tmp_path / "out")]) == 1
+    assert main(["run", str(file), "--output_dir", str(tmp_path / "out")]) == 1
     error = capsys.readouterr().err
     assert sentence in error
     assert len(error.splitlines()) == 1
@@ -200,17 +202,17 @@ def test_a_wrong_study_is_refused_in_one_sentence(content, sentence, tmp_path, c
 def test_wrong_data_are_refused_before_any_training(tmp_path, capsys):
     file = write_study(tmp_path / "s.yaml", {"a": {}})
     out = tmp_path / "out"
-    assert study.main(["run", str(file), "--output_dir", str(out), "--dataset_dir", str(tmp_path)]) == 1
+    assert main(["run", str(file), "--output_dir", str(out), "--dataset_dir", str(tmp_path)]) == 1
     assert f"{tmp_path}: expected a folder 'Dataset 1' that has *.bmp, found s.yaml." in capsys.readouterr().err
-    assert study.main(["run", str(file), "--preset", "large", "--output_dir", str(out)]) == 1
+    assert main(["run", str(file), "--preset", "large", "--output_dir", str(out)]) == 1
     assert "--preset: expected one of paper, cpu, found 'large'." in capsys.readouterr().err
-    assert study.main(["run", str(file), "--jobs", "0", "--output_dir", str(out)]) == 1
-    assert study.main(["run", str(file), "--seeds", "0", "--output_dir", str(out)]) == 1
+    assert main(["run", str(file), "--jobs", "0", "--output_dir", str(out)]) == 1
+    assert main(["run", str(file), "--seeds", "0", "--output_dir", str(out)]) == 1
     assert capsys.readouterr().err.splitlines() == [
         "--jobs: expected a number from 1, found 0.",
         "--seeds: expected a number of seeds from 1, found 0.",
     ]
-    assert study.main(["run", str(file), "--output_dir", str(file)]) == 1
+    assert main(["run", str(file), "--output_dir", str(file)]) == 1
     assert re.match(rf"{file}.*: expected to write there, found '.*'. Choose another", capsys.readouterr().err)
     assert not list(out.glob("*/seed-*"))
 
@@ -220,14 +222,14 @@ def test_one_command_at_a_time(tmp_path, capsys):
     out = tmp_path / "out"
     out.mkdir()
     with FileLock(out / ".study.lock"):
-        assert study.main(["run", str(file), "--output_dir", str(out)]) == 1
+        assert main(["run", str(file), "--output_dir", str(out)]) == 1
     assert capsys.readouterr().err.endswith("expected no other command at this study, found one. Wait for it.\n")
 
 
 def test_a_failure_stays_on_the_page(tiny):
     """Another command for another variant does not hide it, and the page's command covers both."""
     file, out, _ = tiny
-    assert study.main(["run", str(file), "--output_dir", f"{out}/../{out.name}", "--variants", "U-Net"]) == 0
+    assert main(["run", str(file), "--output_dir", f"{out}/../{out.name}", "--variants", "U-Net"]) == 0
     text = (out / "report.md").read_text()
     assert "Not finished: broken, seed 0, 1: FAILED (" in text
     assert "Command: `python -m monai_iels.study run tiny.yaml --preset cpu --seeds 2`" in text
@@ -237,7 +239,7 @@ def test_a_study_that_was_moved_is_reported_from_its_results(tiny, tmp_path, cap
     _, out, _ = tiny
     for name in ("study.json", "results.json"):
         shutil.copy(out / name, tmp_path)
-    assert study.main(["report", str(tmp_path)]) == 0
+    assert main(["report", str(tmp_path)]) == 0
     assert "the runs cannot be read" in caplog.text
     assert (tmp_path / "table.csv").read_text() == (out / "table.csv").read_text()
     for content in ("{", "[]", "{}"):
@@ -251,7 +253,7 @@ def test_pictures_can_be_left_out(tiny, tmp_path):
     _, out, _ = tiny
     folder = tmp_path / "page"
     for arguments, there in ([], True), (["--without_images"], False):
-        assert study.main(["report", str(out), "--output_dir", str(folder), *arguments]) == 0
+        assert main(["report", str(out), "--output_dir", str(folder), *arguments]) == 0
         assert (folder / "panels.png").exists() == there
         assert ("panels" in (folder / "report.md").read_text()) == there
 
@@ -266,7 +268,7 @@ class Echo:
 @pytest.mark.parametrize("backend", ["threading", "loky", "multiprocessing"])
 def test_backends(backend):
     """Those of joblib tell each job as it ends, or all at the end, as Ray's does."""
-    assert sorted(study._outcomes(Echo(), [3, 1, 2], 2, backend)) == [1, 2, 3]
+    assert sorted(_outcomes(Echo(), [3, 1, 2], 2, backend)) == [1, 2, 3]
 
 
 @pytest.mark.parametrize("file", STUDIES, ids=lambda file: f"{file.parts[-3]}-{file.stem}")

@@ -27,7 +27,7 @@ COMMANDS = {
     "monai_iels.bundle": (),
     "monai_iels.handlers.__main__": (),
     "monai_iels.registry": ("register", "list", "promote", "export"),
-    "monai_iels.study": ("run", "report"),
+    "monai_iels.study.__main__": ("run", "report"),
 }
 
 

@@ -1,0 +1,133 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""What a study's folder keeps beside its trainings, and what it refuses."""
+
+import json
+import os
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from monai_iels.handlers.tracking import embedded
+from monai_iels.handlers.training import complete_file
+from monai_iels.study.definition import Study, presets, read_study
+from monai_iels.study.jobs import Job, all_jobs
+
+__all__ = ["alone", "note_failures", "note_study", "read_json", "refuse_changes"]
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Keep a second command from training the same study at the same time."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / ".study.lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise ValueError(f"{folder}: expected no other command at this study, found one. Wait for it.") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def refuse_changes(study: Study, folder: Path, preset: str, common: Mapping[str, Any]) -> None:
+    """Refuse to mix another study, or trainings with other settings than before, into a folder."""
+    file = folder / "study.json"
+    if not file.exists():
+        return
+    before = read_json(file)
+    now = {"study": study.name, "bundle": study.bundle.name, "preset": preset}
+    _refuse_other(file, {key: before.get(key) for key in now}, now)
+    for job in all_jobs(study, common):
+        file = job.folder / "arguments.json"
+        if file.exists():
+            _refuse_other(file, read_json(file), json.loads(json.dumps(job.arguments)))
+
+
+def _refuse_other(file: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    for key in sorted((before.keys() | now.keys()) - {"run_tags"}):
+        if before.get(key) != now.get(key):
+            raise ValueError(
+                f"{file}: expected {key} {before.get(key)}, as before, found {now.get(key)}. "
+                "Choose another --output_dir."
+            )
+
+
+def note_study(file: Path, study: Study, preset: str, common: Mapping[str, Any], run_id: str) -> None:
+    """Keep what the page needs: all variants and seeds that were ever asked for in this folder."""
+    before = {"variants": {}, "seeds": [], "failed": {}, **(read_json(file) if file.exists() else {})}
+    content = {
+        "study": study.name,
+        "bundle": study.bundle.name,
+        "preset": preset,
+        "settings": presets(study.bundle)[preset],
+        "synthetic": common["dataset_dir"] == "synthetic",
+        "variants": {**before["variants"], **study.variants},
+        "seeds": sorted({*before["seeds"], *study.seeds}),
+        "failed": before["failed"],
+        "tracking_uri": None if common["tracking_uri"] == embedded(file.parent) else common["tracking_uri"],
+        "run_id": run_id,
+    }
+    _save({**content, "command": _command(content, study)}, file)
+
+
+def _command(content: Mapping[str, Any], study: Study) -> str:
+    """Return a command that gives the same results, without the paths of one machine."""
+    inside = Path(os.path.abspath(study.file)).parent == study.bundle / "studies"
+    file = f"bundles/{study.bundle.name}/studies/{study.file.name}" if inside else study.file.name
+    words = ["python", "-m", "monai_iels.study", "run", file, "--preset", content["preset"]]
+    words += ["--seeds", str(len(content["seeds"]))]
+    if set(content["variants"]) < set(read_study(study.file).variants):
+        words += ["--variants", *content["variants"]]
+    return shlex.join(words + ([] if content["synthetic"] else ["--dataset_dir", "DIR"]))
+
+
+def note_failures(folder: Path, todo: Sequence[Job]) -> None:
+    """Keep the last words of trainings that did not finish, for the page: some fail before they are tracked."""
+    file = folder / "study.json"
+    content = read_json(file)
+    for job in todo:
+        name = f"{job.variant}, seed {job.seed}"
+        content["failed"].pop(name, None)
+        if job.status != "FINISHED":
+            content["failed"][name] = _last_words(job.folder / "console.log")
+    _save(content, file)
+
+
+def _last_words(log: Path) -> str:
+    text = log.read_text("utf-8", errors="replace") if log.exists() else ""
+    return next((line[:300] for line in reversed(text.splitlines()) if line.strip()), "")
+
+
+def _save(content: Mapping[str, Any], file: Path) -> None:
+    with complete_file(file) as part:
+        part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def read_json(file: Path, *expected: str) -> dict[str, Any]:
+    """Read a file that a study has written.
+
+    Raises:
+        ValueError: if it is broken, or lacks what is expected.
+    """
+    try:
+        content = json.loads(file.read_text("utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{file}: expected what a study writes, found '{error}'. Run the study again.") from None
+    if not isinstance(content, dict) or not content.keys() >= set(expected):
+        raise ValueError(f"{file}: expected {', '.join(expected)}, found no such keys. Run the study again.")
+    return content
