@@ -36,7 +36,7 @@ from monai.bundle import ConfigParser, ConfigWorkflow, create_workflow
 from PIL import Image
 from test_data import write_series
 
-from monai_iels import bundle
+from monai_iels.bundle.__main__ import main
 from monai_iels.data import SOURCES
 
 ROOT = Path(__file__).parents[1]
@@ -108,7 +108,7 @@ def trained(tmp_path_factory):
 
 
 def test_composed_files_are_up_to_date():
-    assert bundle.main(["check", str(BUNDLES)]) == 0
+    assert main(["check", str(BUNDLES)]) == 0
 
 
 def test_a_stale_file_is_named(tmp_path, capsys):
@@ -116,10 +116,10 @@ def test_a_stale_file_is_named(tmp_path, capsys):
         shutil.copytree(BUNDLES / name, tmp_path / name)
     file = tmp_path / "wbc" / "configs" / "train.json"
     file.write_text(file.read_text().replace('"epochs": 20', '"epochs": 21'))
-    assert bundle.main(["check", str(tmp_path)]) == 1
+    assert main(["check", str(tmp_path)]) == 1
     assert capsys.readouterr().err.startswith(f"{file}: expected what `compose` writes")
-    assert bundle.main(["compose", str(tmp_path)]) == 0
-    assert bundle.main(["check", str(tmp_path)]) == 0
+    assert main(["compose", str(tmp_path)]) == 0
+    assert main(["check", str(tmp_path)]) == 0
 
 
 def own_bundle(folder):
@@ -142,7 +142,7 @@ def own_bundle(folder):
 
 def test_a_bundle_of_your_own(tmp_path, capsys):
     file = own_bundle(tmp_path)
-    assert bundle.main(["compose", str(tmp_path)]) == 0
+    assert main(["compose", str(tmp_path)]) == 0
     readme = (tmp_path / "mine" / "docs" / "README.md").read_text("utf-8")
     assert "bundles/mine/configs/train.json" in readme
     assert "our hospital, not public" in readme + (tmp_path / "mine" / "docs" / "data_license.txt").read_text("utf-8")
@@ -189,7 +189,7 @@ def test_a_bundle_of_your_own_that_lacks_something(line, tmp_path, capsys):
     end = r"(\n  .*)*\n" if line == "datalists:" else r"\n"
     file.write_text(re.sub(rf"(?m)^{line}.*{end}", "", text, count=1))
     assert file.read_text() != text
-    assert bundle.main(["compose", str(tmp_path)]) == 1
+    assert main(["compose", str(tmp_path)]) == 1
     assert re.match(rf"{re.escape(str(file))}: expected (metadata#)?{line.strip(' :')}", capsys.readouterr().err)
     assert not (tmp_path / "mine" / "configs").exists()
 
@@ -202,13 +202,13 @@ def test_a_key_that_nothing_defines(line, nearest, tmp_path, capsys):
     shutil.copytree(BUNDLES / "shared", tmp_path / "shared")
     (tmp_path / "new").mkdir()
     (tmp_path / "new" / "dataset.yaml").write_text(f"source: wbc\n{line}\n")
-    assert bundle.main(["compose", str(tmp_path)]) == 1
+    assert main(["compose", str(tmp_path)]) == 1
     assert f"The nearest is '{nearest}'." in capsys.readouterr().err
     assert not (tmp_path / "new" / "configs").exists()
 
 
 def test_no_bundles_there(tmp_path, capsys):
-    assert bundle.main(["compose", str(tmp_path)]) == 1
+    assert main(["compose", str(tmp_path)]) == 1
     assert "expected folders with a dataset.yaml, found none" in capsys.readouterr().err
 
 

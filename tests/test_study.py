@@ -180,7 +180,10 @@ def test_other_settings_are_not_mixed_in(tiny, capsys):
         ("{bundle: wbc, variants: {a: {}}, seeds: 0}", "a number of seeds from 1"),
         ("{bundle: wcb, variants: {a: {}}, seeds: 1}", "the name of a bundle"),
         ("{bundle: WBC, variants: {a b: {}, a-b: {}}, seeds: 1}", "names differ"),
-        ("{bundle: WBC, variants: {a: {epoch: 3}}, seeds: 1}", "the nearest to 'epoch' is 'epochs'"),
+        (
+            "{bundle: WBC, variants: {a: {epoch: 3}}, seeds: 1}",
+            "variant 'a', 'epoch': expected a key that a config defines, found an unknown one. The nearest is 'epochs'",
+        ),
         ("{bundle: WBC, variants: {5: {}}, seeds: 1}", "a name and a dictionary of overrides each"),
         ("{bundle: WBC, variants: {a: {1: 2}}, seeds: 1}", "a name and a dictionary of overrides each"),
         ("{bundle: WBC, variants: {a: {run_name: 2020-01-01}}, seeds: 1}", "a name and a dictionary of overrides"),

@@ -24,7 +24,7 @@ HERE = Path(__file__).parent
 BUNDLES = HERE.parents[1] / "bundles"
 COMMANDS = {
     "monai_iels.data.__main__": ("download", "check", "synthesize"),
-    "monai_iels.bundle": (),
+    "monai_iels.bundle.__main__": (),
     "monai_iels.handlers.__main__": (),
     "monai_iels.registry": ("register", "list", "promote", "export"),
     "monai_iels.study.__main__": ("run", "report"),

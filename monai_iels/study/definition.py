@@ -11,7 +11,6 @@
 
 """What a study is: a bundle, variants as dictionaries of overrides, and seeds."""
 
-import difflib
 import json
 import os
 import re
@@ -23,6 +22,7 @@ import yaml
 from monai.bundle import ReferenceResolver
 from monai.bundle.utils import ID_SEP_KEY
 
+from monai_iels.bundle.config import unknown
 from monai_iels.errors import first_line
 
 __all__ = ["Study", "by_group", "check_overrides", "choose", "presets", "read_study", "slug"]
@@ -145,8 +145,4 @@ def check_overrides(study: Study, config: Mapping[str, Any]) -> None:
                 raise ValueError(f"{study.name}, variant '{variant}': expected no '{key}', found one. A study sets it.")
             name = ReferenceResolver.normalize_id(key)
             if name not in config["known_keys"] and name.split(ID_SEP_KEY)[0] not in config:
-                nearest = difflib.get_close_matches(key, config["known_keys"], 1, 0.0)[0]
-                raise ValueError(
-                    f"{study.name}, variant '{variant}': expected keys of the bundle {study.bundle.name}; "
-                    f"the nearest to '{key}' is '{nearest}'."
-                )
+                raise ValueError(unknown(f"{study.name}, variant '{variant}', '{key}'", key, config["known_keys"]))
