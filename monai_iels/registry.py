@@ -250,7 +250,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if uri.startswith("sqlite:///") and not database.exists():
         print(
             f"{database}: expected the database of a training, found none. Set --root to its output folder, or "
-            "--tracking-uri to a server.",
+            "--tracking_uri to a server.",
             file=sys.stderr,
         )
         return 1
@@ -282,7 +282,7 @@ def _parser() -> argparse.ArgumentParser:
     writing.set_defaults(run=_export)
     for command in (listing, adding, moving, writing):
         command.add_argument("--root", default=".", help="output folder of a training with an embedded database")
-        command.add_argument("--tracking-uri", help="address of the server")
+        command.add_argument("--tracking_uri", help="address of the server")
     return parser
 
 

@@ -734,7 +734,7 @@ def test_check_tells_by_exit_code_and_json(copy, capsys):
 
 def test_check_prints_nothing_but_json_where_an_archive_is_unpacked(drawn, tmp_path, capfd):
     shutil.make_archive(str(tmp_path / "stage1_train"), "zip", drawn / "dsb2018")
-    arguments = ["check", "dsb2018", "--root", str(tmp_path), "--json", "--cache-dir", str(tmp_path / "cache")]
+    arguments = ["check", "dsb2018", "--root", str(tmp_path), "--json", "--cache_dir", str(tmp_path / "cache")]
     assert main(arguments) == 0
     assert json.loads(capfd.readouterr().out)["ok"] is True
 

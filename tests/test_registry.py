@@ -156,7 +156,7 @@ def test_the_champion_moves_only_for_better_on_the_same_data(tracked, server, tm
 
 
 def test_list_promote_export(tracked, server, tmp_path, capsys):
-    where = ["--tracking-uri", server.uri]
+    where = ["--tracking_uri", server.uri]
     assert registry.main(["list", *where]) == 0
     out = capsys.readouterr().out
     assert "wbc (synthetic)" in out

@@ -49,7 +49,7 @@ def _parser() -> argparse.ArgumentParser:
 
     checking = commands.add_parser("check", help="open every file and report what is broken")
     checking.add_argument("--json", action="store_true", help="print the report for a machine")
-    checking.add_argument("--cache-dir", help="where archives are unpacked (default: your cache folder)")
+    checking.add_argument("--cache_dir", help="where archives are unpacked (default: your cache folder)")
     checking.set_defaults(run=_check)
 
     drawing = commands.add_parser("synthesize", help="draw a small set in the official layout")
