@@ -9,7 +9,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""The bundles: composing their configs, refusing what nobody defined, and saying it in one sentence.
+"""The bundles: composing their configs, starting a run, its folder, and what is recorded of it.
 
 ``python -m monai_iels.bundle compose bundles/`` writes each bundle's ``configs`` from ``bundles/shared`` and its
 ``dataset.yaml``; ``python -m monai_iels.bundle check bundles/`` tells whether they are up to date.

@@ -18,7 +18,7 @@ from typing import Any
 
 from monai.bundle import ConfigParser
 
-from monai_iels.bundle.config import ids, unknown
+from monai_iels.bundle.config import ids, unknown_key
 from monai_iels.data import SOURCES
 
 __all__ = ["compose"]
@@ -52,7 +52,7 @@ def compose(folder: Path, shared: Path) -> dict[str, str]:
     known = {key for name in _CONFIGS for key in configs[name]} | {"metadata", "quality"}
     for key in changes:
         if key not in known:
-            raise ValueError(unknown(f"{file}: '{key}'", key, known))
+            raise ValueError(unknown_key(f"{file}: '{key}'", key, known))
     metadata, quality = configs.pop("metadata"), changes.pop("quality", "")
     _merge(metadata, changes.pop("metadata", {}), f"{file}: 'metadata")
     for config in configs.values():
@@ -109,7 +109,7 @@ def _data(
 def _merge(config: dict[str, Any], changes: Mapping[str, Any], place: str) -> None:
     for key, value in changes.items():
         if key not in config:
-            raise ValueError(unknown(f"{place}#{key}'", key, config))
+            raise ValueError(unknown_key(f"{place}#{key}'", key, config))
         if isinstance(value, Mapping) and isinstance(config[key], dict):
             _merge(config[key], value, f"{place}#{key}")
         else:

@@ -19,10 +19,11 @@ from typing import Any, TypeVar
 from monai.bundle import ConfigParser, ReferenceResolver
 from monai.bundle.utils import ID_SEP_KEY
 
-__all__ = ["INTERNAL", "evaluating", "ids", "is_plain", "unknown"]
+__all__ = ["INTERNAL", "evaluating", "ids", "is_plain", "unknown_key"]
 
 T = TypeVar("T")
 
+# keys that are no settings: neither recorded nor refused as unknown
 INTERNAL = {ConfigParser.meta_key, "finalize", "initialize", "known_keys", "run", "train", "validate"}
 INTERNAL |= {"device", "imports", "network", "is_not_rank0", "save_execute_config"}
 _FREE = "run_tags"
@@ -47,13 +48,15 @@ def ids(config: Mapping[str, Any], place: str = "") -> Iterator[str]:
 
 
 def is_plain(value: Any) -> bool:
-    """Return whether a value means itself: it holds neither a component nor an expression nor a reference."""
+    """Return whether a value is a number, a word, None, or a list of these: no component, expression or reference."""
     if isinstance(value, list):
         return all(map(is_plain, value))
-    return isinstance(value, bool | int | float | None) or (isinstance(value, str) and value[:1] not in "$@%")
+    return isinstance(value, bool | int | float | None) or (
+        isinstance(value, str) and not value.startswith(("$", "@", "%"))
+    )
 
 
-def unknown(place: str, key: str, known: Iterable[str]) -> str:
+def unknown_key(place: str, key: str, known: Iterable[str]) -> str:
     """Return a sentence on a key that nothing defines, with the nearest one that there is."""
     nearest = difflib.get_close_matches(key, sorted(known), 1, 0.0)
     hint = f" The nearest is '{nearest[0]}'." if nearest else ""

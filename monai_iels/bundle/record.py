@@ -60,7 +60,10 @@ def describe(
     gains = {f"gain_{dims}d": gain for dims, gain in layer.gains().items()}
     prints = {name: fingerprint({name: cases}) for name, cases in datalists.items() if name != "test"}
     return {
-        **{key: value if is_plain(value) else json.dumps(value) for key, value in chosen.items()},
+        **{
+            key: value if isinstance(value, str) or is_plain(value) else json.dumps(value)
+            for key, value in chosen.items()
+        },
         "evolution": repr(layer.evolution),
         **gains,
         "network": type(network).__name__,

@@ -9,20 +9,23 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""The start of a run: what is refused before anything is trained."""
+"""What configs call at the start of a run: checks of what was asked for, and a process's share of the work."""
 
 import logging
 import os
+import re
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
+from types import TracebackType
 
 import torch
 from monai.bundle import ConfigParser
 
-from monai_iels.bundle.config import INTERNAL, evaluating, ids, unknown
+import monai_iels
+from monai_iels.bundle.config import INTERNAL, evaluating, ids, unknown_key
 from monai_iels.data.datalists import SYNTHETIC
-from monai_iels.errors import in_one_sentence
 from monai_iels.handlers.training import is_first_rank
 
 __all__ = ["existing", "local_rank", "share_of_batch", "start_run"]
@@ -46,13 +49,13 @@ def start_run(known: Sequence[str], dataset_dir: str, output_dir: str) -> None:
         ValueError: for an unknown key, with the nearest one that there is.
     """
     if Path(sys.argv[0]).parts[-3:] == ("monai", "bundle", "__main__.py"):
-        sys.excepthook = in_one_sentence
+        sys.excepthook = _in_one_sentence
     parser = evaluating(ConfigParser)
     _track_once(parser)
     _check_settings(parser)
     for key in ids(parser.get()):
         if key not in known and key not in INTERNAL:
-            raise ValueError(unknown(f"--{key}", key, known))
+            raise ValueError(unknown_key(f"--{key}", key, known))
     Path(output_dir).mkdir(parents=True, exist_ok=True)
     if str(dataset_dir) == SYNTHETIC and is_first_rank():
         logger.warning(
@@ -98,6 +101,29 @@ def _track_once(parser: ConfigParser) -> None:
         if len(kept) < len(handlers):
             parser[key] = kept
             parser.parse(reset=True)
+
+
+def _in_one_sentence(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print what this package says about a user's mistake, without the way there; anything else in full."""
+    if issubclass(kind, KeyboardInterrupt):
+        print("Interrupted. A training goes on after its last full epoch with --resume true.", file=sys.stderr)
+        return
+    chain: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None and cause not in chain:
+        chain.append(cause)
+        cause = cause.__cause__ or cause.__context__
+    home = str(Path(monai_iels.__file__).parent)
+    for link in chain:
+        frames = traceback.extract_tb(link.__traceback__)
+        if isinstance(link, ValueError | FileNotFoundError) and frames and frames[-1].filename.startswith(home):
+            print(link, file=sys.stderr)
+            return
+    component = re.search(r"Failed to instantiate component '([^']+)'", "".join(map(str, chain)))
+    if component is not None and isinstance(chain[-1], TypeError | ValueError):
+        print(f"{component[1]}: expected arguments that it takes, found '{chain[-1]}'.", file=sys.stderr)
+        return
+    sys.__excepthook__(kind, error, trace)
 
 
 def existing(file: str) -> str:

@@ -15,9 +15,10 @@
 writes the page; ``python -m monai_iels.study report FOLDER`` only writes it.
 """
 
+from monai_iels.study.comparison import difference, table
 from monai_iels.study.definition import Study, check_overrides, choose, presets, read_study
 from monai_iels.study.report import write_report
-from monai_iels.study.results import collect, difference, table
+from monai_iels.study.results import collect
 from monai_iels.study.running import run_study
 
 __all__ = [

@@ -22,7 +22,7 @@ import yaml
 from monai.bundle import ReferenceResolver
 from monai.bundle.utils import ID_SEP_KEY
 
-from monai_iels.bundle.config import unknown
+from monai_iels.bundle.config import unknown_key
 from monai_iels.errors import first_line
 
 __all__ = ["Study", "by_group", "check_overrides", "choose", "presets", "read_study", "slug"]
@@ -134,15 +134,17 @@ def presets(bundle: Path) -> dict[str, dict[str, Any]]:
 
 
 def check_overrides(study: Study, config: Mapping[str, Any]) -> None:
-    """Refuse a study with an override that its bundle does not know, with the nearest key that there is.
+    """Refuse a study with an override that its bundle does not know, also in a preset, with the nearest key there is.
 
     Raises:
         ValueError: for the first one.
     """
-    for variant, overrides in study.variants.items():
+    places = {f"preset '{name}'": overrides for name, overrides in presets(study.bundle).items()}
+    places.update({f"variant '{name}'": overrides for name, overrides in study.variants.items()})
+    for place, overrides in places.items():
         for key in overrides:
             if key in _OWNED:
-                raise ValueError(f"{study.name}, variant '{variant}': expected no '{key}', found one. A study sets it.")
+                raise ValueError(f"{study.name}, {place}: expected no '{key}', found one. A study sets it.")
             name = ReferenceResolver.normalize_id(key)
             if name not in config["known_keys"] and name.split(ID_SEP_KEY)[0] not in config:
-                raise ValueError(unknown(f"{study.name}, variant '{variant}', '{key}'", key, config["known_keys"]))
+                raise ValueError(unknown_key(f"{study.name}, {place}, '{key}'", key, config["known_keys"]))

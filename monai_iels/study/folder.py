@@ -22,11 +22,11 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from monai_iels.handlers.tracking import embedded
-from monai_iels.handlers.training import complete_file
 from monai_iels.study.definition import Study, presets, read_study
+from monai_iels.study.files import read_json, write_json
 from monai_iels.study.jobs import Job, all_jobs
 
-__all__ = ["alone", "note_failures", "note_study", "read_json", "refuse_changes"]
+__all__ = ["alone", "note_failures", "note_study", "refuse_changes"]
 
 
 @contextmanager
@@ -67,8 +67,9 @@ def _refuse_other(file: Path, before: Mapping[str, Any], now: Mapping[str, Any])
             )
 
 
-def note_study(file: Path, study: Study, preset: str, common: Mapping[str, Any], run_id: str) -> None:
+def note_study(folder: Path, study: Study, preset: str, common: Mapping[str, Any], run_id: str) -> None:
     """Keep what the page needs: all variants and seeds that were ever asked for in this folder."""
+    file = folder / "study.json"
     before = {"variants": {}, "seeds": [], "failed": {}, **(read_json(file) if file.exists() else {})}
     content = {
         "study": study.name,
@@ -79,10 +80,10 @@ def note_study(file: Path, study: Study, preset: str, common: Mapping[str, Any],
         "variants": {**before["variants"], **study.variants},
         "seeds": sorted({*before["seeds"], *study.seeds}),
         "failed": before["failed"],
-        "tracking_uri": None if common["tracking_uri"] == embedded(file.parent) else common["tracking_uri"],
+        "tracking_uri": None if common["tracking_uri"] == embedded(folder) else common["tracking_uri"],
         "run_id": run_id,
     }
-    _save({**content, "command": _command(content, study)}, file)
+    write_json({**content, "command": _command(content, study)}, file)
 
 
 def _command(content: Mapping[str, Any], study: Study) -> str:
@@ -105,29 +106,9 @@ def note_failures(folder: Path, todo: Sequence[Job]) -> None:
         content["failed"].pop(name, None)
         if job.status != "FINISHED":
             content["failed"][name] = _last_words(job.folder / "console.log")
-    _save(content, file)
+    write_json(content, file)
 
 
 def _last_words(log: Path) -> str:
     text = log.read_text("utf-8", errors="replace") if log.exists() else ""
     return next((line[:300] for line in reversed(text.splitlines()) if line.strip()), "")
-
-
-def _save(content: Mapping[str, Any], file: Path) -> None:
-    with complete_file(file) as part:
-        part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-
-
-def read_json(file: Path, *expected: str) -> dict[str, Any]:
-    """Read a file that a study has written.
-
-    Raises:
-        ValueError: if it is broken, or lacks what is expected.
-    """
-    try:
-        content = json.loads(file.read_text("utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{file}: expected what a study writes, found '{error}'. Run the study again.") from None
-    if not isinstance(content, dict) or not content.keys() >= set(expected):
-        raise ValueError(f"{file}: expected {', '.join(expected)}, found no such keys. Run the study again.")
-    return content

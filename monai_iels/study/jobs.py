@@ -9,9 +9,8 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""One training of a study, in a process of its own."""
+"""The trainings of a study: their arguments, and the crew that runs each in a process of its own."""
 
-import json
 import os
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from typing import Any, NamedTuple
 from monai_iels.handlers.journal import Journal
 from monai_iels.handlers.tracking import default_tracking_uri
 from monai_iels.study.definition import Study, presets, slug
+from monai_iels.study.files import write_json
 
 __all__ = ["Crew", "Job", "Outcome", "all_jobs", "shared_arguments"]
 
@@ -49,12 +49,13 @@ class Job(NamedTuple):
 def shared_arguments(
     study: Study, output_dir: Path, preset: str, dataset_dir: str, tracking_uri: str | None
 ) -> dict[str, Any]:
-    """Return the arguments that all trainings of a study have in common."""
+    """Return the arguments that all trainings of a study have in common; each has a folder below ``output_dir``."""
     known = presets(study.bundle)
     if preset not in known:
         raise ValueError(f"--preset: expected one of {', '.join(known)}, found '{preset}'.")
     folder = Path(os.path.abspath(output_dir))
     return {
+        **known[preset],
         "config_file": str(study.bundle / "configs" / "train.json"),
         "bundle_root": str(study.bundle),
         "dataset_dir": dataset_dir if dataset_dir == "synthetic" else os.path.abspath(dataset_dir),
@@ -62,7 +63,6 @@ def shared_arguments(
         "cache_dir": str(folder / "cache"),
         "tracking_uri": default_tracking_uri(str(folder), tracking_uri),
         "experiment_name": f"{study.bundle.name}-{study.name}",
-        **known[preset],
     }
 
 
@@ -72,7 +72,7 @@ def all_jobs(study: Study, common: Mapping[str, Any], parent: str = "") -> list[
     Args:
         study: what to train.
         common: what :func:`shared_arguments` returned.
-        parent: id of the tracked run that they are nested under.
+        parent: id of the tracked run that they are nested under; not needed to compare their arguments.
     """
     return [_job(variant, seed, study, common, parent) for seed in study.seeds for variant in study.variants]
 
@@ -114,7 +114,7 @@ class Crew:
             return Outcome(job, "KILLED", 0.0)
         job.folder.mkdir(parents=True, exist_ok=True)
         file = job.folder / "arguments.json"
-        file.write_text(json.dumps(job.arguments, indent=1) + "\n", encoding="utf-8")
+        write_json(job.arguments, file)
         saved = any((job.folder / name).exists() for name in ("last.pt", "previous.pt"))
         resume = saved and job.status != "FAILED"
         command = [sys.executable, "-m", "monai.bundle", "run", "--args_file", str(file), "--resume", str(resume)]

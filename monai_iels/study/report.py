@@ -22,8 +22,9 @@ import numpy as np
 from monai_iels.handlers.reports import write_csv
 from monai_iels.handlers.training import complete_file
 from monai_iels.pictures import study_curves, study_panels
+from monai_iels.study.comparison import finished_runs, table
 from monai_iels.study.definition import by_group, slug
-from monai_iels.study.results import LAST_EPOCHS, finished_runs, finite_mean, save_results, table
+from monai_iels.study.results import LAST_EPOCHS, finite_mean, save_results
 
 __all__ = ["write_report"]
 
@@ -32,7 +33,7 @@ def write_report(results: Mapping[str, Any], folder: Path, panels: Path | None =
     """Write the study as JSON, CSV, Markdown, PNG and one HTML page with everything in it.
 
     Args:
-        results: what :func:`collect` returned.
+        results: what :func:`~monai_iels.study.collect` returned.
         folder: where to write.
         panels: folder with the arrays of the pictures of the data; without it there are none.
 

@@ -71,6 +71,7 @@ def run_study(
     with alone(output_dir):
         journal = Journal(output_dir / "tracking")
         run_id = _open_parent(journal, study, preset, common)
+        note_study(output_dir, study, preset, common, run_id)
         todo = all_jobs(study, common, run_id)
         try:
             _train(todo, jobs, backend)
@@ -118,7 +119,6 @@ def _open_parent(journal: Journal, study: Study, preset: str, common: Mapping[st
         run_id = str(deliver(journal))
     except Exception as error:
         raise ValueError(f"{public(uri)}: expected a tracking server, found '{first_line(error)}'.") from None
-    note_study(journal.folder.parent / "study.json", study, preset, common, run_id)
     return run_id
 
 
