@@ -38,6 +38,7 @@ from monai_iels.handlers.journal import Journal
 from monai_iels.handlers.tracking import embedded
 from monai_iels.study import collect, difference, table, write_report
 from monai_iels.study.__main__ import main
+from monai_iels.study.report import _settings
 from monai_iels.study.running import _outcomes
 
 STUDIES = sorted(BUNDLES.glob("*/studies/*.yaml"))
@@ -311,6 +312,12 @@ def test_the_majority_filter_takes_out_what_is_alone(bundle):
         parser.parse(reset=True)
         repaired = Compose(parser.get_parsed_content("repair"))({"label": MetaTensor(noisy)})["label"]
         torch.testing.assert_close(repaired.as_tensor(), expected, check_dtype=False)
+
+
+def test_settings_that_variants_change_are_not_claimed():
+    variants = {"a": {"epochs": 15, "loss": {}, "seed": 0}, "b": {"epochs": 30, "loss": {}}}
+    results = {"settings": {"epochs": 10, "features": [8]}, "variants": variants}
+    assert list(_settings(results)) == ["epochs as each variant says", "features [8]", "loss its own"]
 
 
 def test_the_page_names_every_study():

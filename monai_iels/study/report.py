@@ -89,6 +89,17 @@ def _panels(variants: Mapping[str, str], folder: Path) -> list[dict[str, np.ndar
     return rows
 
 
+def _settings(results: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what all variants have in common, and which of the preset's settings they do not."""
+    preset, variants = results["settings"], list(results["variants"].values())
+    for key in dict.fromkeys([*preset, *variants[0]]):
+        values = [variant.get(key, preset.get(key)) for variant in variants]
+        if all(value == values[0] for value in values):
+            yield f"{key} {'its own' if isinstance(values[0], dict) else values[0]}"
+        elif key in preset:
+            yield f"{key} as each variant says"
+
+
 def _notes(results: Mapping[str, Any]) -> Iterator[str]:
     """Yield what a reader must know before the numbers."""
     if results["synthetic"]:
@@ -96,12 +107,7 @@ def _notes(results: Mapping[str, Any]) -> Iterator[str]:
     size = (
         "the bundle's own settings" if results["preset"] == "paper" else "smaller than the paper's setting, for a CPU"
     )
-    first, *others = results["variants"].values()
-    common = {key: value for key, value in first.items() if all(other.get(key) == value for other in others)}
-    settings = ", ".join(
-        f"{key} {'its own' if isinstance(value, dict) else value}"
-        for key, value in {**results["settings"], **common}.items()
-    )
+    settings = ", ".join(_settings(results))
     yield f"Preset {results['preset']}: {size}" + (f" ({settings})." if settings else ".")
     count = len(results["seeds"])
     seeds, over = ("1 seed", "cases") if count == 1 else (f"{count} seeds", "seeds and cases")
