@@ -314,6 +314,20 @@ def test_the_majority_filter_takes_out_what_is_alone(bundle):
         torch.testing.assert_close(repaired.as_tensor(), expected, check_dtype=False)
 
 
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [("epoch", "preset 'cpu', 'epoch': expected a key"), ("output_dir", "preset 'cpu': expected no 'output_dir'")],
+)
+def test_a_preset_is_checked_as_a_variant_is(tmp_path, capsys, key, message):
+    (tmp_path / "mine" / "configs").mkdir(parents=True)
+    shutil.copy(BUNDLES / "wbc" / "configs" / "train.json", tmp_path / "mine" / "configs")
+    (tmp_path / "mine" / "presets.yaml").write_text(json.dumps({"cpu": {key: 3}}))
+    file = write_study(tmp_path / "study.yaml", {"a": {}}, bundle="mine")
+    assert main(["run", str(file), "--preset", "cpu", "--output_dir", str(tmp_path / "out")]) == 1
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 def test_settings_that_variants_change_are_not_claimed():
     variants = {"a": {"epochs": 15, "loss": {}, "seed": 0}, "b": {"epochs": 30, "loss": {}}}
     results = {"settings": {"epochs": 10, "features": [8]}, "variants": variants}
