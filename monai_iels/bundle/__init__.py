@@ -18,13 +18,14 @@
 from monai_iels.bundle.composing import compose
 from monai_iels.bundle.output import end_run, prepare_output
 from monai_iels.bundle.record import describe, settings, tags
-from monai_iels.bundle.starting import existing, local_rank, share_of_batch, start_run
+from monai_iels.bundle.starting import check_settings, checked_weights, local_rank, share_of_batch, start_run
 
 __all__ = [
+    "check_settings",
+    "checked_weights",
     "compose",
     "describe",
     "end_run",
-    "existing",
     "local_rank",
     "prepare_output",
     "settings",

@@ -18,6 +18,7 @@ from typing import Any
 
 from monai.bundle import ConfigParser
 
+from monai_iels import prediction
 from monai_iels.bundle.config import ids, unknown_key
 from monai_iels.data import SOURCES
 
@@ -80,6 +81,7 @@ def compose(folder: Path, shared: Path) -> dict[str, str]:
         )
     )
     texts["docs/data_license.txt"] = f"{data['title']}\n\n{data['terms']}\n\nThe data are not part of this bundle.\n"
+    texts["scripts/prediction.py"] = Path(prediction.__file__).read_text("utf-8")
     texts["LICENSE"] = (shared / "LICENSE").read_text("utf-8")
     return texts
 

@@ -23,18 +23,19 @@ from monai.bundle import ConfigParser, ConfigWorkflow
 
 from monai_iels.bundle.config import evaluating
 from monai_iels.bundle.record import settings
-from monai_iels.handlers.training import is_first_rank
+from monai_iels.bundle.resuming import check_resumed
+from monai_iels.handlers.training import complete_file, is_first_rank
 
 __all__ = ["end_run", "prepare_output"]
 
 logger = logging.getLogger(__name__)
 
-_OUTPUTS = {
+_OF_THE_MODEL = {"evaluation", "predictions"}
+_OUTPUTS = _OF_THE_MODEL | {
     "cases.csv",
     "config.json",
     "curves.png",
     "evaluate.json",
-    "evaluation",
     "history.csv",
     "inference.json",
     "last.pt",
@@ -47,42 +48,69 @@ _OUTPUTS = {
 _OCCUPIED: dict[str, FileLock] = {}  # folders that this process trains in; a lock that nobody holds on to is open
 
 
-def prepare_output(output_dir: str, resume: bool) -> None:
+def prepare_output(output_dir: str, resume: bool, trainer: Any) -> None:
     """Clear the way for a training: move an earlier one aside unless it is resumed, and begin the log.
 
     Also writes the arguments of an evaluation and of a prediction with what is being trained, for ``--args_file``.
 
+    Args:
+        output_dir: folder of the training.
+        resume: whether to go on with the training in it.
+        trainer: the engine. It is not used: asking for it builds all components, so that what cannot be built is
+            refused before anything is moved.
+
     Raises:
-        ValueError: if another process is training in this folder.
+        ValueError: if another process is training in this folder, or if a training is resumed with other settings.
     """
     if not is_first_rank():
         return
     folder = Path(output_dir)
     _occupy(folder)
-    if not resume:
-        _move_aside(folder)
+    workflow = evaluating(ConfigWorkflow)
+    if resume:
+        check_resumed(folder, workflow.parser.get())
+    _move_aside(folder, _OF_THE_MODEL if resume else _OUTPUTS)
+    _begin_log(folder / "training.log")
+    configs = Path(os.path.abspath(workflow.config_root_path))
+    chosen = settings()
+    inference = ConfigParser.load_config_file(configs / "inference.json")
+    files = {
+        "evaluate": {"config_file": [str(configs / f"{name}.json") for name in ("train", "evaluate")], **chosen},
+        "inference": {
+            "config_file": str(configs / "inference.json"),
+            **{key: chosen[key] for key in inference["from_training"] if key in chosen},
+        },
+        "config": workflow.parser.get(),
+    }
+    for name, content in files.items():
+        file = folder / f"{name}.json"
+        if not (resume and file.exists()):  # a training that is resumed has its settings already
+            with complete_file(file) as part:
+                part.write_text(json.dumps(content, indent=1, default=str) + "\n", encoding="utf-8")
+
+
+class _Log(logging.FileHandler):
+    """A log file that is given up, with one sentence, when it cannot be written to."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Stop logging to the file; the console goes on."""
+        logging.getLogger("monai_iels").removeHandler(self)
+        logger.warning(f"{self.baseFilename}: cannot be written to ({sys.exc_info()[1]}); the log ends here.")
+
+
+def _begin_log(file: Path) -> None:
     ours = logging.getLogger("monai_iels")
     for handler in [h for h in ours.handlers if isinstance(h, logging.FileHandler)]:  # of a training before this one
         ours.removeHandler(handler)
         handler.close()
-    log = logging.FileHandler(folder / "training.log", encoding="utf-8")
+    log = _Log(file, encoding="utf-8")
     log.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
     ours.addHandler(log)
-    workflow = evaluating(ConfigWorkflow)
-    configs = Path(os.path.abspath(workflow.config_root_path))
-    chosen = settings()
-    evaluation = {"config_file": [str(configs / f"{name}.json") for name in ("train", "evaluate")], **chosen}
-    prediction: dict[str, Any] = {"config_file": str(configs / "inference.json")}
-    known = ConfigParser.load_config_file(configs / "inference.json")["known_keys"]
-    prediction.update({key: value for key, value in chosen.items() if key in known and key != "dataset_dir"})
-    for name, content in (("evaluate", evaluation), ("inference", prediction), ("config", workflow.parser.get())):
-        file = folder / f"{name}.json"
-        if not (resume and file.exists()):  # a training that is resumed has its settings already
-            file.write_text(json.dumps(content, indent=1, default=str) + "\n", encoding="utf-8")
 
 
 def _occupy(folder: Path) -> None:
     """Keep other processes from training in the same folder until this one ends."""
+    folder.mkdir(parents=True, exist_ok=True)
     lock = _OCCUPIED.setdefault(os.path.realpath(folder), FileLock(folder / ".training.lock"))
     try:
         lock.acquire(timeout=0)
@@ -92,8 +120,8 @@ def _occupy(folder: Path) -> None:
         ) from None
 
 
-def _move_aside(folder: Path) -> None:
-    there = [path for path in sorted(folder.iterdir()) if path.name in _OUTPUTS]
+def _move_aside(folder: Path, names: set[str]) -> None:
+    there = [path for path in sorted(folder.iterdir()) if path.name in names]
     if not there:
         return
     number = 1

@@ -13,84 +13,157 @@
 
 import logging
 import os
-import re
-import sys
-import traceback
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
+from typing import Any
 
 import torch
 from monai.bundle import ConfigParser
 
-import monai_iels
 from monai_iels.bundle.config import INTERNAL, evaluating, ids, unknown_key
+from monai_iels.bundle.sentences import print_sentences
 from monai_iels.data.datalists import SYNTHETIC
+from monai_iels.errors import first_line
 from monai_iels.handlers.training import is_first_rank
+from monai_iels.prediction import check_weights
 
-__all__ = ["existing", "local_rank", "share_of_batch", "start_run"]
+__all__ = ["check_settings", "checked_weights", "local_rank", "share_of_batch", "start_run"]
 
 logger = logging.getLogger(__name__)
 
 _SWITCHES = ("amp", "noise_shared", "resume", "system_metrics", "track")
+_NEEDED = ("train", "validate", "datalists")  # what an overlay has not
 
 
-def start_run(known: Sequence[str], dataset_dir: str, output_dir: str) -> None:
-    """Begin a run: refuse a key that the bundle does not define, and say so if the data are only drawn.
+def _whole(least: int) -> tuple[Callable[[Any], bool], str]:
+    return lambda value: type(value) is int and value >= least, f"a whole number from {least}"
+
+
+def _number(low: float, high: float = float("inf")) -> tuple[Callable[[Any], bool], str]:
+    words = f"a number from {low:g}" + (f" to {high:g}" if high < float("inf") else "")
+    return lambda value: type(value) in (int, float) and low <= value <= high, words
+
+
+def _positive(value: Any) -> bool:
+    return type(value) in (int, float) and 0 < value < float("inf")
+
+
+def _or_none(rule: tuple[Callable[[Any], bool], str]) -> tuple[Callable[[Any], bool], str]:
+    return lambda value: value is None or rule[0](value), f"{rule[1]}, or none"
+
+
+_RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    **dict.fromkeys(("epochs", "batch_size", "val_interval", "repeats", "lr_step", "in_channels"), _whole(1)),
+    **dict.fromkeys(("seed", "split_seed", "iel_warmup", "iel_steps", "num_workers"), _whole(0)),
+    "num_classes": _whole(2),
+    "sample_count": _whole(4),
+    "training_cases": _or_none(_whole(1)),
+    "sample_size": _or_none(_whole(24)),
+    "learning_rate": (_positive, "a number above 0"),
+    "iel_dt": (_positive, "a number above 0"),
+    "noise_fraction": _number(0, 1),
+    "dice_weight": _number(0),
+    "spatial_dims": (lambda value: value in (2, 3), "2 or 3"),
+    "bundle_root": (os.path.isdir, "a folder that exists"),
+}
+
+
+def check_settings(known: Sequence[str]) -> None:
+    """Refuse a run that would fail late or go wrong without a word; nothing is read or written yet.
 
     MONAI adds an unknown override silently: with ``--epoch 3`` a bundle trains for its default number of epochs.
 
     Args:
         known: the keys that the configs define; a config of your own adds to them with ``+known_keys``.
+
+    Raises:
+        ValueError: for an unknown key, with the nearest one that there is, and for a value that cannot be used.
+    """
+    print_sentences()
+    parser = evaluating(ConfigParser)
+    missing = [key for key in _NEEDED if key not in parser.get()]
+    if missing:
+        raise ValueError(
+            "this config only changes a training's: give both, --config_file \"['configs/train.json', "
+            "'configs/evaluate.json']\", or use the evaluate.json that a training wrote"
+        )
+    _track_once(parser)
+    for key in ids(parser.get()):
+        if key not in known and key not in INTERNAL:
+            raise ValueError(unknown_key(f"--{key}", key, known))
+    _read_switches(parser)
+    values = {key: parser.get_parsed_content(key) for key in _RULES}
+    for key, (holds, words) in _RULES.items():
+        if not holds(values[key]):
+            raise ValueError(f"--{key} must be {words}, got {values[key]!r}")
+    if values["val_interval"] > values["epochs"]:
+        raise ValueError(f"--val_interval must be at most the {values['epochs']} epochs, got {values['val_interval']}")
+    _check_lists(parser)
+    _check_device(parser.get_parsed_content("device"))
+
+
+def _check_lists(parser: ConfigParser) -> None:
+    config = parser.get()
+    for key, length in (("features", 6), ("image_size", config["spatial_dims"])):
+        value = config[key]
+        if not isinstance(value, list) or len(value) != length or not all(type(v) is int and v > 0 for v in value):
+            raise ValueError(f"--{key} must be {length} whole numbers from 1 in brackets, got {value!r}")
+    if min(config["image_size"]) < 17:
+        raise ValueError(
+            f"--image_size must be at least 17 along each axis, for a network of 5 levels, got {config['image_size']}"
+        )
+    values = config["label_values"]
+    if not isinstance(values, list) or len(values) != config["num_classes"]:
+        raise ValueError(
+            f"--num_classes is {config['num_classes']}, but --label_values has {len(values)} classes: {values}"
+        )
+
+
+def _check_device(device: Any) -> None:
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, TypeError) as error:
+        raise ValueError(f"--device {device} cannot be used here ({first_line(error)})") from None
+
+
+def _read_switches(parser: ConfigParser) -> None:
+    """Read ``true`` and ``false``, which arrive as words."""
+    config = parser.get()
+    words = {"true": True, "false": False}
+    given = {key: config[key] for key in _SWITCHES if isinstance(config[key], str)}
+    for key, value in given.items():
+        if value.lower() not in words:
+            raise ValueError(f"--{key} must be true or false, got '{value}'")
+        config[key] = words[value.lower()]
+    if given:
+        parser.parse(reset=True)
+
+
+def start_run(dataset_dir: str, output_dir: str) -> None:
+    """Begin a run: make its folder, and say so if the data are only drawn.
+
+    Args:
         dataset_dir: the folder of the data set, or ``"synthetic"``.
         output_dir: folder for everything that the run writes.
 
     Raises:
-        ValueError: for an unknown key, with the nearest one that there is.
+        ValueError: if the folder cannot be written to.
     """
-    if Path(sys.argv[0]).parts[-3:] == ("monai", "bundle", "__main__.py"):
-        sys.excepthook = _in_one_sentence
-    parser = evaluating(ConfigParser)
-    _track_once(parser)
-    _check_settings(parser)
-    for key in ids(parser.get()):
-        if key not in known and key not in INTERNAL:
-            raise ValueError(unknown_key(f"--{key}", key, known))
-    Path(output_dir).mkdir(parents=True, exist_ok=True)
-    if str(dataset_dir) == SYNTHETIC and is_first_rank():
+    if not is_first_rank():
+        return
+    try:
+        Path(output_dir).mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=output_dir) as probe:
+            probe.write(bytes(4096))
+    except OSError as error:
+        raise ValueError(
+            f"{output_dir}: cannot be written to ({error.strerror}); set --output_dir to another folder"
+        ) from None
+    if str(dataset_dir) == SYNTHETIC:
         logger.warning(
             "=== EMBEDDED SAMPLE: these images are drawn. Set --dataset_dir to the folder of the real data set. ==="
         )
-
-
-def _check_settings(parser: ConfigParser) -> None:
-    """Refuse what would fail late and at length, and read ``true`` and ``false``, which arrive as words."""
-    config = parser.get()
-    words = {"true": True, "false": False}
-    changed = False
-    for key in _SWITCHES:
-        value = config.get(key)
-        if isinstance(value, str):
-            if value.lower() not in words:
-                raise ValueError(f"--{key}: expected true or false, found '{value}'.")
-            config[key], changed = words[value.lower()], True
-    for key in ("epochs", "batch_size", "val_interval", "repeats"):
-        if not isinstance(config[key], int) or config[key] < 1:
-            raise ValueError(f"--{key}: expected a whole number from 1, found {config[key]}.")
-    if config["val_interval"] > config["epochs"]:
-        raise ValueError(
-            f"--val_interval: expected at most the {config['epochs']} epochs, found {config['val_interval']}."
-        )
-    for key, length in (("features", 6), ("image_size", config["spatial_dims"])):
-        value = config[key]
-        if not isinstance(value, list) or len(value) != length or not all(isinstance(v, int) and v > 0 for v in value):
-            raise ValueError(f"--{key}: expected {length} whole numbers from 1 in brackets, found {value}.")
-    if min(config["image_size"]) < 17:
-        raise ValueError(
-            f"--image_size: expected at least 17, for a network of 5 levels, found {config['image_size']}."
-        )
-    if changed:
-        parser.parse(reset=True)
 
 
 def _track_once(parser: ConfigParser) -> None:
@@ -103,39 +176,13 @@ def _track_once(parser: ConfigParser) -> None:
             parser.parse(reset=True)
 
 
-def _in_one_sentence(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Print what this package says about a user's mistake, without the way there; anything else in full."""
-    if issubclass(kind, KeyboardInterrupt):
-        print("Interrupted. A training goes on after its last full epoch with --resume true.", file=sys.stderr)
-        return
-    chain: list[BaseException] = []
-    cause: BaseException | None = error
-    while cause is not None and cause not in chain:
-        chain.append(cause)
-        cause = cause.__cause__ or cause.__context__
-    home = str(Path(monai_iels.__file__).parent)
-    for link in chain:
-        frames = traceback.extract_tb(link.__traceback__)
-        if isinstance(link, ValueError | FileNotFoundError) and frames and frames[-1].filename.startswith(home):
-            print(link, file=sys.stderr)
-            return
-    component = re.search(r"Failed to instantiate component '([^']+)'", "".join(map(str, chain)))
-    if component is not None and isinstance(chain[-1], TypeError | ValueError):
-        print(f"{component[1]}: expected arguments that it takes, found '{chain[-1]}'.", file=sys.stderr)
-        return
-    sys.__excepthook__(kind, error, trace)
-
-
-def existing(file: str) -> str:
-    """Return the name of a checkpoint that is there.
+def checked_weights(file: str, network: torch.nn.Module) -> str:
+    """Return the name of a checkpoint after a look into it.
 
     Raises:
-        FileNotFoundError: if it is not.
+        ValueError: if it is not there, cannot be read, or belongs to another network.
     """
-    if not os.path.isfile(file):
-        raise FileNotFoundError(
-            f"{file}: expected the weights of a network, found no such file. Train first, or set --checkpoint."
-        )
+    check_weights(file, network)
     return file
 
 

@@ -19,14 +19,14 @@ import monai_iels
 from monai_iels.data.check import check_headers
 from monai_iels.data.drive import DRIVE
 from monai_iels.data.dsb2018 import DSB2018
-from monai_iels.data.files import Datalists, cache_folder, pair
+from monai_iels.data.files import Case, Datalists, cache_folder, pair
 from monai_iels.data.hippocampus import HIPPOCAMPUS
 from monai_iels.data.problems import DataError, Problem
 from monai_iels.data.refuge import REFUGE
 from monai_iels.data.source import Source, name_empty, split
 from monai_iels.data.wbc import WBC
 
-__all__ = ["SOURCES", "SYNTHETIC", "checked_datalists", "paired_datalists"]
+__all__ = ["SOURCES", "SYNTHETIC", "cases_of", "checked_datalists", "paired_datalists"]
 
 SYNTHETIC = "synthetic"
 SOURCES: dict[str, Source] = {source.name: source for source in (WBC, DSB2018, DRIVE, REFUGE, HIPPOCAMPUS)}
@@ -113,3 +113,15 @@ def paired_datalists(
         raise DataError(problems)
     check_headers(datalists)
     return datalists
+
+
+def cases_of(datalists: Datalists, section: str) -> list[Case]:
+    """Return the cases of one section.
+
+    Raises:
+        ValueError: for a section that the data do not have.
+    """
+    if not datalists.get(section):
+        sections = ", ".join(name for name, cases in datalists.items() if cases)
+        raise ValueError(f"--section must be one of {sections}, got '{section}'")
+    return datalists[section]

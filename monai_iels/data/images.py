@@ -20,12 +20,13 @@ import numpy as np
 import torch
 from monai.config import KeysCollection, PathLike
 from monai.data import ImageReader
-from monai.transforms import LoadImage, MapTransform
+from monai.transforms import MapTransform
 from monai.utils import ensure_tuple
 from PIL import Image, ImageChops
 
 from monai_iels.data.problems import DataError, Problem
 from monai_iels.errors import first_line
+from monai_iels.prediction import as_rgb, read_finite
 
 __all__ = [
     "LabelValuesD",
@@ -74,17 +75,6 @@ def open_image(file: str) -> np.ndarray:
 def open_mask(file: str) -> np.ndarray:
     """Return the values of a mask ``(height, width)``, or of a volume ``(x, y, z)``; a palette is resolved to gray."""
     return _pixels(file, as_mask)
-
-
-def as_rgb(image: Image.Image) -> Image.Image:
-    """Return an image in 8 bits of red, green and blue.
-
-    Raises:
-        ValueError: for more bits, which would be cut off.
-    """
-    if image.mode[0] in "IF":
-        raise ValueError(f"an image needs 8 bits a channel, not the mode {image.mode}")
-    return image.convert("RGB")
 
 
 def as_mask(image: Image.Image) -> Image.Image:
@@ -153,7 +143,7 @@ def per_class(values: Sequence[int | Sequence[int]]) -> list[tuple[int, ...]]:
 
 
 class LoadFiled(MapTransform):
-    """Load files through one reader, channel first, and name the file that cannot be read.
+    """Load files through one reader, channel first, and name the file that cannot be read or is not finite.
 
     MONAI's ``LoadImaged`` tries its other readers where one fails, and some accept a damaged file without a word.
 
@@ -169,14 +159,13 @@ class LoadFiled(MapTransform):
     def __init__(self, keys: KeysCollection, reader: ImageReader, allow_missing_keys: bool = False) -> None:
         super().__init__(keys, allow_missing_keys)
         self.reader = reader
-        self.load = LoadImage(image_only=True, ensure_channel_first=True)
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         """Return the case with the files replaced by their contents."""
         case = dict(data)
         for key in self.key_iterator(case):
             try:
-                case[key] = self.load(case[key], self.reader)
+                case[key] = read_finite(case[key], self.reader)
             except _MISTAKES:
                 raise
             except Exception as error:

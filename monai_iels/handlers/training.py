@@ -17,7 +17,7 @@ import logging
 import os
 import random
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -124,8 +124,13 @@ class StopOnNan:
 def complete_file(file: Path) -> Iterator[Path]:
     """Give a temporary name to write to, and move it to ``file`` when all went well."""
     part = file.with_name(f".{file.name}.part")
-    yield part
-    os.replace(part, file)
+    try:
+        yield part
+        os.replace(part, file)
+    except BaseException:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+        raise
 
 
 def save_complete(value: Any, file: Path) -> None:

@@ -1,0 +1,404 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""Prediction from file to file with MONAI alone, and the checks of files and weights that training shares with it.
+
+`compose` copies this file into each bundle as ``scripts/prediction.py``, so that a bundle predicts where monai_iels is
+not installed. It must not import monai_iels.
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import gzip
+import inspect
+import math
+import os
+import re
+import shutil
+import sys
+import zlib
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from glob import escape, glob
+from pathlib import Path
+from typing import Any, NoReturn
+
+import nibabel
+import numpy as np
+import torch
+from monai.bundle import ConfigWorkflow
+from monai.data import ITKReader, MetaTensor
+from monai.transforms import Compose, LoadImage, MapTransform
+from PIL import Image
+from torch.utils.data import IterableDataset
+from tqdm import tqdm
+
+__all__ = [
+    "Images",
+    "ReadImaged",
+    "Save",
+    "as_rgb",
+    "check_stream",
+    "check_weights",
+    "find_cases",
+    "read_finite",
+    "report",
+    "start",
+]
+
+_EXTENSIONS = {2: (".png", ".tif", ".tiff", ".bmp"), 3: (".nii.gz", ".nii", ".nrrd", ".mha")}
+_BLOCK = 1 << 20
+_UNEVEN = 0.1  # share of the distance of slices by which one may be out of place
+
+
+def check_stream(file: str) -> None:
+    """Refuse a volume whose bytes are damaged or not all there; ITK would fill the rest with zeros without a word.
+
+    NIfTI files have to be as long as their header says, and gzip's and zlib's checksums have to hold. ITK itself
+    refuses short NRRD and MetaImage files.
+
+    Raises:
+        ValueError: with what is wrong, as the end of a sentence about the file.
+    """
+    name = file.lower()
+    try:
+        if name.endswith((".nii", ".nii.gz")):
+            header = nibabel.nifti1.load(file)
+            promised = header.dataobj.offset + math.prod(header.shape) * header.dataobj.dtype.itemsize
+            found = sum(map(len, _blocks(file)))
+            if found < promised:
+                raise ValueError(f"is truncated: its header promises {promised} bytes, the file has {found}")
+        elif name.endswith((".mha", ".mhd")):
+            _check_meta_image(Path(file))
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(f"is truncated or damaged ('{error}')") from error
+
+
+def _blocks(file: str) -> Iterator[bytes]:
+    """Yield the contents of a file, unzipped if it is zipped; gzip's checksum is compared at the end."""
+    with gzip.open(file) if file.lower().endswith(".gz") else open(file, "rb") as stream:
+        while block := stream.read(_BLOCK):
+            yield block
+
+
+def _check_meta_image(file: Path) -> None:
+    """Compare zlib's checksum of a compressed MetaImage, which ITK does not look at."""
+    header, _, rest = file.read_bytes().partition(b"ElementDataFile")
+    fields = dict(re.findall(r"(?m)^(\w+)\s*=\s*(.*?)\s*$", header.decode("latin-1")))
+    if fields.get("CompressedData") == "True":
+        name, _, data = rest.partition(b"\n")
+        place = name.strip(b" =\r").decode()
+        if place != "LOCAL":
+            data = (file.parent / place).read_bytes()
+        zlib.decompress(data)
+
+
+def read_finite(file: Any, reader: Any) -> MetaTensor:
+    """Read an image or volume, channel first, by one reader, and refuse one that is damaged or not finite.
+
+    Raises:
+        ValueError: with what is wrong, as the end of a sentence about the file; the reader raises other errors, too.
+    """
+    if isinstance(file, str) and os.path.isfile(file):
+        check_stream(file)
+    image = LoadImage(image_only=True, ensure_channel_first=True)(file, reader)
+    if bad := int((~torch.isfinite(torch.as_tensor(image))).sum()):
+        raise ValueError(f"has {bad} NaN or infinite values; repair it")
+    return image
+
+
+def as_rgb(image: Image.Image) -> Image.Image:
+    """Return an image in 8 bits of red, green and blue.
+
+    Raises:
+        ValueError: for more bits, which would be cut off, and for more pages, of which all but one would be ignored.
+    """
+    if image.mode[0] in "IF":
+        raise ValueError(f"has the mode {image.mode}; save it with 8 bits per channel")
+    if (pages := getattr(image, "n_frames", 1)) > 1:
+        raise ValueError(f"has {pages} pages; save each as a file of its own")
+    return image.convert("RGB")
+
+
+def check_weights(file: str, network: torch.nn.Module) -> None:
+    """Refuse a checkpoint that is not there, cannot be read, or belongs to another network.
+
+    Raises:
+        ValueError: in one sentence.
+    """
+    if not os.path.isfile(file):
+        raise ValueError(f"{file}: there are no weights of a network; train first, or set --checkpoint")
+    try:
+        weights = torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:
+        reason = _first_line(error)
+        raise ValueError(f"{file}: cannot be read as weights ({reason}); set --checkpoint to a sound file") from None
+    wanted = {name: tuple(value.shape) for name, value in network.state_dict().items()}
+    content = weights if isinstance(weights, Mapping) else {}
+    found = {name: tuple(getattr(value, "shape", ())) for name, value in content.items()}
+    if wanted != found:
+        name = min(str(name) for name, _ in wanted.items() ^ found.items())
+        raise ValueError(
+            f"{file}: these are weights of another network ('{name}' is {found.get(name, 'missing')} in the file and "
+            f"{wanted.get(name, 'missing')} in the network); set --features as in the training, or use the "
+            "inference.json that it wrote"
+        )
+
+
+def find_cases(dataset_dir: str, suffixes: Sequence[str], spatial_dims: int) -> list[dict[str, str]]:
+    """List what is to be predicted: a file, a folder of files, a pattern, or a folder of DICOM series."""
+    if os.path.isfile(dataset_dir):
+        return [{"image": dataset_dir}]
+    listed = sorted(glob(f"{escape(dataset_dir)}/*" if os.path.isdir(dataset_dir) else dataset_dir))
+    cases = [{"image": file} for file in listed if file.lower().endswith(tuple(suffixes)) and os.path.isfile(file)]
+    if not cases and spatial_dims == 3:
+        folders = [dataset_dir, *listed] if os.path.isdir(dataset_dir) else listed
+        cases = [case for folder in folders if os.path.isdir(folder) for case in _series(folder)]
+    if not cases:
+        kind = "image" if spatial_dims == 2 else "volume or DICOM series"
+        _refuse(f"{dataset_dir}: there is no {kind} ({', '.join(suffixes)}); set --dataset_dir to a file or a folder")
+    stems = [_stem(case) for case in cases]
+    if twice := [case["image"] for case, stem in zip(cases, stems, strict=True) if stems.count(stem) > 1]:
+        _refuse(f"{' and '.join(twice)}: their predictions would have the same name; rename or move one of them")
+    return cases
+
+
+def _stem(case: Mapping[str, str]) -> str:
+    name = case.get("name") or os.path.basename(case["image"])
+    stem, extension = os.path.splitext(name)
+    return os.path.splitext(stem)[0] if extension == ".gz" else stem
+
+
+def _series(folder: str) -> list[dict[str, str]]:
+    """List the DICOM series of a folder; several of them are told apart by their identifiers."""
+    names = _series_names(folder)
+    if len(names) < 2:
+        return [{"image": folder, "series": uid} for uid in names]
+    stem = os.path.basename(os.path.abspath(folder))
+    return [{"image": folder, "series": uid, "name": f"{stem}_{uid.replace('.', '-')}"} for uid in names]
+
+
+def _series_names(folder: str) -> dict[str, tuple[str, ...]]:
+    """Return the files of each DICOM series in a folder, grouped as MONAI's reader groups them."""
+    import itk
+
+    generator = itk.GDCMSeriesFileNames.New()
+    generator.SetUseSeriesDetails(True)
+    generator.AddSeriesRestriction("0008|0021")
+    generator.SetGlobalWarningDisplay(False)
+    generator.SetDirectory(folder)
+    return {uid: tuple(generator.GetFileNames(uid)) for uid in generator.GetSeriesUIDs()}
+
+
+def _check_series(folder: str, series: str) -> None:
+    """Refuse a series with a slice that is damaged or missing; ITK would move the other slices together."""
+    import itk
+
+    names = _series_names(folder)
+    readable = {os.path.basename(file) for files in names.values() for file in files}
+    damaged = sorted(file for file in os.listdir(folder) if file.lower().endswith(".dcm") and file not in readable)
+    if damaged:
+        raise ValueError(f"has DICOM files that cannot be read: {', '.join(damaged[:5])}; copy them again")
+    places = []
+    for file in names[series]:
+        codec = itk.GDCMImageIO.New()
+        codec.SetFileName(file)
+        codec.ReadImageInformation()
+        normal = np.cross(codec.GetDirection(0), codec.GetDirection(1))
+        places.append(float(np.dot(normal, [codec.GetOrigin(axis) for axis in range(3)])))
+    gaps = np.diff(sorted(places))
+    if gaps.size and np.ptp(gaps) > _UNEVEN * np.median(gaps):
+        raise ValueError(
+            f"has slices at uneven distances, from {gaps.min():g} to {gaps.max():g} mm: one is missing or twice there"
+        )
+
+
+class ReadImaged(MapTransform):
+    """Read the image of a case, and refuse one that the network cannot be given.
+
+    Args:
+        reader: an image reader of MONAI's.
+        spatial_dims: axes of an image.
+        in_channels: its channels.
+    """
+
+    def __init__(self, reader: Any, spatial_dims: int, in_channels: int) -> None:
+        super().__init__("image")
+        self.reader = reader
+        self.shape = (in_channels, spatial_dims)
+
+    def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
+        """Return the case with its file replaced by its contents."""
+        case = dict(data)
+        if "series" in case:
+            _check_series(case["image"], case["series"])
+            image = read_finite(case["image"], ITKReader(series_name=case["series"]))
+        else:
+            image = read_finite(case["image"], self.reader)
+        if (image.shape[0], image.ndim - 1) != self.shape:
+            channels, dims = self.shape
+            raise ValueError(
+                f"has {image.ndim - 1} axes and {image.shape[0]} channels; {dims} axes and {channels} are needed"
+            )
+        if min(image.shape[1:]) < 2:
+            raise ValueError(f"has only {' x '.join(map(str, image.shape[1:]))} pixels; at least 2 per axis are needed")
+        if "name" in case:
+            image.meta["filename_or_obj"] = os.path.join(case["image"], case["name"])
+        return {"image": image}
+
+
+class Images(IterableDataset):
+    """The cases that can be read, one after the other; why the others cannot is collected in ``problems``.
+
+    Args:
+        data: the cases.
+        transform: reads and prepares one.
+    """
+
+    def __init__(self, data: Sequence[Mapping[str, str]], transform: Callable[[Any], Any]) -> None:
+        self.data = data
+        self.transform = transform
+        self.problems: list[tuple[str, str]] = []
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield each case, and show how many are done where a person looks on."""
+        self.problems.clear()
+        for case in tqdm(self.data, desc="Predicting", unit="image", disable=None):
+            try:
+                prepared = self.transform(case)
+            except Exception as error:
+                self.problems.append((os.path.join(case["image"], case.get("name", "")).rstrip("/"), _why(case, error)))
+            else:
+                yield prepared
+
+
+def _why(case: Mapping[str, str], error: BaseException) -> str:
+    """Say in the end of a sentence why a case could not be read, from the innermost error."""
+    error = _innermost(error)
+    file = case["image"]
+    if os.path.isfile(file) and not os.path.getsize(file):
+        return "is empty; copy it again"
+    if isinstance(error, ValueError) and str(error).startswith(("has ", "is ")):
+        return str(error)
+    if isinstance(error, KeyError):
+        return f"cannot be prepared: the transforms of the training need {error}, which a new image has not"
+    return f"cannot be read ({_first_line(error).replace(file, os.path.basename(file))}); copy it again"
+
+
+def _innermost(error: BaseException) -> BaseException:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def _first_line(error: BaseException) -> str:
+    """Return the first line of an error that is no place in ITK's sources."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    return next((line for line in lines if line and not re.match(r".*\.(hxx|cxx|h):\d+:$", line)), type(error).__name__)
+
+
+def start(
+    known_keys: Sequence[str],
+    dataset_dir: str,
+    predictions: str,
+    checkpoint: str,
+    network: torch.nn.Module,
+    config: Mapping[str, Any],
+) -> None:
+    """Refuse everything that can be seen to be wrong before the first image is read.
+
+    Args:
+        known_keys: the keys that the config defines.
+        dataset_dir: what is to be predicted.
+        predictions: folder for the predictions.
+        checkpoint: the weights.
+        network: the network that they are for.
+        config: ``overlap``, ``sw_batch_size``, ``extension``, ``spatial_dims`` and ``device``.
+    """
+    for key in _workflow().parser.get():
+        if key not in known_keys and key != "_meta_":
+            nearest = difflib.get_close_matches(key, known_keys, 1, 0.0)
+            _refuse(f"unknown key '{key}'" + (f": did you mean '{nearest[0]}'?" if nearest else ""))
+    if os.path.isdir(dataset_dir) and os.path.realpath(dataset_dir) == os.path.realpath(predictions):
+        _refuse(f"--predictions must be another folder than that of the images, got {predictions}")
+    overlap, windows, dims = (config[key] for key in ("overlap", "sw_batch_size", "spatial_dims"))
+    if not isinstance(overlap, int | float) or not 0 <= overlap < 1:
+        _refuse(f"--overlap must be at least 0 and less than 1, got {overlap}")
+    if not isinstance(windows, int) or windows < 1:
+        _refuse(f"--sw_batch_size must be a whole number from 1, got {windows}")
+    if config["extension"] not in _EXTENSIONS[dims]:
+        _refuse(f"--extension must be one of {', '.join(_EXTENSIONS[dims])}, got '{config['extension']}'")
+    try:
+        torch.empty(0, device=config["device"])
+        check_weights(checkpoint, network)
+        os.makedirs(predictions, exist_ok=True)
+        with open(os.path.join(predictions, ".writable"), "wb") as probe:
+            probe.write(b"\0")
+        os.remove(probe.name)
+    except ValueError as error:
+        _refuse(str(error))
+    except OSError as error:
+        _refuse(f"{predictions}: cannot be written to ({error.strerror}); set --predictions to another folder")
+    except (RuntimeError, AssertionError) as error:
+        _refuse(f"--device {config['device']} cannot be used here ({_first_line(error)})")
+
+
+def _workflow() -> ConfigWorkflow:
+    """Return the workflow whose expression is being evaluated: MONAI does not hand it to its configs."""
+    found = (frame.frame.f_locals.get("self") for frame in inspect.stack())
+    return next(value for value in found if isinstance(value, ConfigWorkflow))
+
+
+class Save:
+    """Write what is known of a case under temporary names, then move all of it to its place, or nothing.
+
+    Args:
+        transforms: write files below ``unfinished``.
+        unfinished: folder for the temporary names.
+        predictions: the place.
+    """
+
+    def __init__(self, transforms: Sequence[Callable[[Any], Any]], unfinished: str, predictions: str) -> None:
+        self.transforms = Compose(transforms)
+        self.unfinished = unfinished
+        self.predictions = predictions
+
+    def __call__(self, case: Any) -> Any:
+        """Write the files of one case; end with one sentence if that fails."""
+        try:
+            saved = self.transforms(case)
+            for name in sorted(os.listdir(self.unfinished)):
+                os.replace(os.path.join(self.unfinished, name), os.path.join(self.predictions, name))
+        except Exception as error:
+            _refuse(f"{self.predictions}: a prediction cannot be written ({_first_line(_innermost(error))})")
+        finally:
+            shutil.rmtree(self.unfinished, ignore_errors=True)
+        return saved
+
+
+def report(dataset: Images, predictions: str) -> None:
+    """Say where the predictions are, and which files could not be read: also in ``problems.csv``, and exit with 1."""
+    count = len(dataset.data) - len(dataset.problems)
+    print(f"{count} prediction{'' if count == 1 else 's'} in {predictions}")
+    table = Path(predictions) / "problems.csv"
+    table.unlink(missing_ok=True)
+    if dataset.problems:
+        with table.open("w", newline="", encoding="utf-8") as stream:
+            csv.writer(stream).writerows([("file", "problem"), *dataset.problems])
+        for file, problem in dataset.problems:
+            print(f"{file}: {problem}", file=sys.stderr)
+        _refuse(f"{len(dataset.problems)} of {len(dataset.data)} were not predicted; they are listed in {table}")
+
+
+def _refuse(sentence: str) -> NoReturn:
+    """End with one sentence; MONAI's command line prints it without a traceback, and the exit code is 1."""
+    raise SystemExit(f"{sentence}.")
