@@ -41,7 +41,7 @@ def ids(config: Mapping[str, Any], place: str = "") -> Iterator[str]:
     for key, value in config.items():
         if key == ConfigParser.meta_key:
             continue
-        place_of_key = ReferenceResolver.normalize_id(f"{place}{key}")
+        place_of_key = ReferenceResolver.normalize_id(f"{place}{key.removeprefix('+')}")
         yield place_of_key
         if isinstance(value, Mapping) and "_target_" not in value and key != _FREE:
             yield from ids(value, f"{place_of_key}{ID_SEP_KEY}")

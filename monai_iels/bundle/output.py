@@ -98,14 +98,18 @@ class _Log(logging.FileHandler):
         logger.warning(f"{self.baseFilename}: cannot be written to ({sys.exc_info()[1]}); the log ends here.")
 
 
-def _begin_log(file: Path) -> None:
+def _end_log() -> None:
     ours = logging.getLogger("monai_iels")
-    for handler in [h for h in ours.handlers if isinstance(h, logging.FileHandler)]:  # of a training before this one
+    for handler in [h for h in ours.handlers if isinstance(h, _Log)]:
         ours.removeHandler(handler)
         handler.close()
+
+
+def _begin_log(file: Path) -> None:
+    _end_log()  # of a training before this one that failed
     log = _Log(file, encoding="utf-8")
     log.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
-    ours.addHandler(log)
+    logging.getLogger("monai_iels").addHandler(log)
 
 
 def _occupy(folder: Path) -> None:
@@ -135,8 +139,9 @@ def _move_aside(folder: Path, names: set[str]) -> None:
 
 
 def end_run(trainer: Any) -> None:
-    """Leave the folder to others; end the process with an error code if its training ended early; why has been said."""
+    """Release the folder and end its log; exit with code 1 if the training stopped early (already logged)."""
     while _OCCUPIED:
         _OCCUPIED.popitem()[1].release(force=True)
+    _end_log()
     if getattr(trainer.state, "stopped", None):
         sys.exit(1)

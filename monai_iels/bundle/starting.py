@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 from monai.bundle import ConfigParser
+from monai.utils import ensure_tuple
 
 from monai_iels.bundle.config import INTERNAL, evaluating, ids, unknown_key
 from monai_iels.bundle.sentences import print_sentences
@@ -53,10 +54,16 @@ def _or_none(rule: tuple[Callable[[Any], bool], str]) -> tuple[Callable[[Any], b
     return lambda value: value is None or rule[0](value), f"{rule[1]}, or none"
 
 
+def _each(rule: tuple[Callable[[Any], bool], str]) -> tuple[Callable[[Any], bool], str]:
+    return lambda value: all(map(rule[0], ensure_tuple(value))), f"{rule[1]}, or one per axis"
+
+
 _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("epochs", "batch_size", "val_interval", "repeats", "lr_step", "in_channels"), _whole(1)),
     **dict.fromkeys(("seed", "split_seed", "iel_warmup", "iel_steps", "num_workers"), _whole(0)),
     "num_classes": _whole(2),
+    "noise_window": _each(_whole(1)),
+    "iel_spacing": _each((_positive, "a number above 0")),
     "sample_count": _whole(4),
     "training_cases": _or_none(_whole(1)),
     "sample_size": _or_none(_whole(24)),

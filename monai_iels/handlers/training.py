@@ -127,9 +127,13 @@ def complete_file(file: Path) -> Iterator[Path]:
     try:
         yield part
         os.replace(part, file)
-    except BaseException:
+    except BaseException as error:
         with suppress(OSError):
             part.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno is not None:
+            raise OSError(
+                error.errno, os.strerror(error.errno), str(file)
+            ) from error  # a stream does not know its name
         raise
 
 

@@ -26,6 +26,7 @@ import os
 import re
 import shutil
 import sys
+import warnings
 import zlib
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from glob import escape, glob
@@ -47,7 +48,7 @@ __all__ = [
     "ReadImaged",
     "Save",
     "as_rgb",
-    "check_stream",
+    "check_volume",
     "check_weights",
     "find_cases",
     "read_finite",
@@ -60,11 +61,11 @@ _BLOCK = 1 << 20
 _UNEVEN = 0.1  # share of the distance of slices by which one may be out of place
 
 
-def check_stream(file: str) -> None:
-    """Refuse a volume whose bytes are damaged or not all there; ITK would fill the rest with zeros without a word.
+def check_volume(file: str) -> None:
+    """Refuse a volume that ITK would read wrongly without a word.
 
-    NIfTI files have to be as long as their header says, and gzip's and zlib's checksums have to hold. ITK itself
-    refuses short NRRD and MetaImage files.
+    ITK fills what a truncated NIfTI file lacks, and NaN and infinite voxels, with zeros, and it looks at neither gzip's
+    nor zlib's checksums. It does refuse short NRRD and MetaImage files.
 
     Raises:
         ValueError: with what is wrong, as the end of a sentence about the file.
@@ -76,11 +77,13 @@ def check_stream(file: str) -> None:
             promised = header.dataobj.offset + math.prod(header.shape) * header.dataobj.dtype.itemsize
             found = sum(map(len, _blocks(file)))
             if found < promised:
-                raise ValueError(f"is truncated: its header promises {promised} bytes, the file has {found}")
+                raise ValueError(f"is truncated: {found} of {promised} bytes are there; copy it again")
+            if header.get_data_dtype().kind == "f":
+                _check_finite(np.asanyarray(header.dataobj))
         elif name.endswith((".mha", ".mhd")):
             _check_meta_image(Path(file))
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"is truncated or damaged ('{error}')") from error
+        raise ValueError(f"is truncated or damaged ({error}); copy it again") from None
 
 
 def _blocks(file: str) -> Iterator[bytes]:
@@ -109,11 +112,15 @@ def read_finite(file: Any, reader: Any) -> MetaTensor:
         ValueError: with what is wrong, as the end of a sentence about the file; the reader raises other errors, too.
     """
     if isinstance(file, str) and os.path.isfile(file):
-        check_stream(file)
+        check_volume(file)
     image = LoadImage(image_only=True, ensure_channel_first=True)(file, reader)
-    if bad := int((~torch.isfinite(torch.as_tensor(image))).sum()):
-        raise ValueError(f"has {bad} NaN or infinite values; repair it")
+    _check_finite(image.numpy())
     return image
+
+
+def _check_finite(values: np.ndarray) -> None:
+    if bad := np.count_nonzero(~np.isfinite(values)):
+        raise ValueError(f"has {bad} NaN or infinite values; repair it")
 
 
 def as_rgb(image: Image.Image) -> Image.Image:
@@ -179,12 +186,24 @@ def _stem(case: Mapping[str, str]) -> str:
 
 
 def _series(folder: str) -> list[dict[str, str]]:
-    """List the DICOM series of a folder; several of them are told apart by their identifiers."""
+    """List the DICOM series of a folder; several are named by their UIDs, with hyphens instead of dots."""
     names = _series_names(folder)
     if len(names) < 2:
-        return [{"image": folder, "series": uid} for uid in names]
+        return [{"image": folder, "series": key} for key in names]
     stem = os.path.basename(os.path.abspath(folder))
-    return [{"image": folder, "series": uid, "name": f"{stem}_{uid.replace('.', '-')}"} for uid in names]
+    uids = [_tag(files[0], "0020|000e") for files in names.values()]
+    shown = uids if len(set(uids)) == len(uids) else list(names)  # MONAI's keys tell parts of a series apart
+    return [
+        {"image": folder, "series": key, "name": f"{stem}_{uid.replace('.', '-')}"}
+        for key, uid in zip(names, shown, strict=True)
+    ]
+
+
+def _tag(file: str, tag: str) -> str:
+    """Return a tag of a DICOM file."""
+    import itk
+
+    return str(dict(itk.imread(file))[tag]).strip("\0 ")
 
 
 def _series_names(folder: str) -> dict[str, tuple[str, ...]]:
@@ -241,14 +260,15 @@ class ReadImaged(MapTransform):
         case = dict(data)
         if "series" in case:
             _check_series(case["image"], case["series"])
-            image = read_finite(case["image"], ITKReader(series_name=case["series"]))
+            with warnings.catch_warnings():  # MONAI notes that there are several series; all are predicted
+                warnings.simplefilter("ignore")
+                image = read_finite(case["image"], ITKReader(series_name=case["series"]))
         else:
             image = read_finite(case["image"], self.reader)
         if (image.shape[0], image.ndim - 1) != self.shape:
             channels, dims = self.shape
-            raise ValueError(
-                f"has {image.ndim - 1} axes and {image.shape[0]} channels; {dims} axes and {channels} are needed"
-            )
+            found = f"{image.ndim - 1}-D, {image.shape[0]} channel(s)"
+            raise ValueError(f"is of another kind ({found}) than the network takes ({dims}-D, {channels} channel(s))")
         if min(image.shape[1:]) < 2:
             raise ValueError(f"has only {' x '.join(map(str, image.shape[1:]))} pixels; at least 2 per axis are needed")
         if "name" in case:
@@ -308,7 +328,7 @@ def _first_line(error: BaseException) -> str:
 
 def start(
     known_keys: Sequence[str],
-    dataset_dir: str,
+    files: Sequence[Mapping[str, str]],
     predictions: str,
     checkpoint: str,
     network: torch.nn.Module,
@@ -318,7 +338,7 @@ def start(
 
     Args:
         known_keys: the keys that the config defines.
-        dataset_dir: what is to be predicted.
+        files: what is to be predicted, which has been found.
         predictions: folder for the predictions.
         checkpoint: the weights.
         network: the network that they are for.
@@ -326,9 +346,9 @@ def start(
     """
     for key in _workflow().parser.get():
         if key not in known_keys and key != "_meta_":
-            nearest = difflib.get_close_matches(key, known_keys, 1, 0.0)
+            nearest = difflib.get_close_matches(key, known_keys, 1)
             _refuse(f"unknown key '{key}'" + (f": did you mean '{nearest[0]}'?" if nearest else ""))
-    if os.path.isdir(dataset_dir) and os.path.realpath(dataset_dir) == os.path.realpath(predictions):
+    if len(files) > 1 and os.path.realpath(os.path.dirname(files[0]["image"])) == os.path.realpath(predictions):
         _refuse(f"--predictions must be another folder than that of the images, got {predictions}")
     overlap, windows, dims = (config[key] for key in ("overlap", "sw_batch_size", "spatial_dims"))
     if not isinstance(overlap, int | float) or not 0 <= overlap < 1:
@@ -401,4 +421,4 @@ def report(dataset: Images, predictions: str) -> None:
 
 def _refuse(sentence: str) -> NoReturn:
     """End with one sentence; MONAI's command line prints it without a traceback, and the exit code is 1."""
-    raise SystemExit(f"{sentence}.")
+    raise SystemExit(sentence if sentence.endswith("?") else f"{sentence}.")

@@ -1,0 +1,463 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""A corpus of mistakes and odd input: each ends in one plain sentence, and nothing is lost, moved or half-written."""
+
+import gzip
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import itk
+import nibabel
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from test_bundle import BUNDLES, command, configs, history, options, run, words
+from test_data import write_series
+
+from monai_iels.bundle.sentences import sentence
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """Train two bundles for two epochs, one in 2-D and one in 3-D."""
+    folder = tmp_path_factory.mktemp("finished")
+    for name in ("wbc", "hippocampus"):
+        run(configs(name, "train"), **options(name, folder / name, cache_dir=str(folder / "cache")))
+    return folder
+
+
+def said(config_file, **overrides):
+    """Run a workflow, and return what the command line would print instead of a traceback."""
+    try:
+        run(config_file, logging_file=False, **overrides)
+    except SystemExit as error:
+        return str(error.code)
+    except BaseException as error:
+        return sentence(error) or f"a traceback:\n{error!r}"
+    return "accepted"
+
+
+def tree(folder):
+    """Return every file below a folder with its contents; locks are no results."""
+    return {
+        str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file() and p.suffix != ".lock"
+    }
+
+
+def train(finished, output, **overrides):
+    return said(configs("wbc", "train"), **options("wbc", output, cache_dir=str(finished / "cache"), **overrides))
+
+
+# training
+
+SETTINGS = {
+    "epochs": [0, -1, 1.5, "many", True],
+    "batch_size": [0, "two"],
+    "val_interval": [0, 3],
+    "repeats": [0, -2],
+    "lr_step": [0, "often"],
+    "learning_rate": [0, -1, "fast", float("inf"), float("nan")],
+    "seed": ["abc", -5, 0.5],
+    "split_seed": [-1, "x"],
+    "training_cases": [-5, 0, 2.5],
+    "iel_warmup": [-3, 1.5],
+    "iel_steps": [-1, "20 steps"],
+    "iel_dt": [0, -0.1, "small"],
+    "iel_spacing": [0, -2.0, "wide"],
+    "noise_fraction": [2, -0.1, "half"],
+    "noise_window": [0, -2],
+    "noise_shared": ["maybe"],
+    "num_workers": [-1, "all"],
+    "num_classes": [2, 1, 4, "three"],
+    "sample_count": [1, "ten"],
+    "sample_size": [5, "small"],
+    "dice_weight": [-1, "some"],
+    "features": [[4, 4], "wide", [4, 4, 4, 4, 4, 0]],
+    "image_size": [[8, 8], [32], 32, [32, 32, 32]],
+    "label_values": [[0, 1], "none"],
+    "spatial_dims": [1, 4, "two"],
+    "in_channels": [0],
+    "device": ["cuda:0", "gpu", 3],
+    "bundle_root": ["/no/such/folder"],
+    "dataset_dir": ["/no/such/folder", __file__],
+    "source": ["wcb"],
+    "section": ["tset"],
+    "amp": ["perhaps"],
+    "track": ["sometimes"],
+    "resume": ["maybe"],
+    "epoch": [3],
+}
+CASES = [(key, value) for key, values in SETTINGS.items() for value in values]
+
+
+@pytest.mark.parametrize(("key", "value"), CASES, ids=[f"{key}={value}" for key, value in CASES])
+def test_a_setting_that_cannot_be_used(key, value, finished):
+    """A finished training stays as it is when the next one in its folder is refused."""
+    before = tree(finished / "wbc")
+    found = train(finished, finished / "wbc", **{key: value})
+    assert found != "accepted"
+    assert len(found.splitlines()) == 1
+    assert key in found or str(value) in found
+    assert tree(finished / "wbc") == before
+
+
+@pytest.mark.parametrize("kind", ["file", "below a file", "proc"])
+def test_an_output_folder_that_cannot_be_written(kind, finished, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    output = {"file": tmp_path / "file", "below a file": tmp_path / "file" / "out", "proc": "/proc/out"}[kind]
+    found = train(finished, output)
+    assert found.startswith(f"{output}: cannot be written to (")
+    assert tree(tmp_path) == {"file": b"mine"}
+
+
+def test_evaluation_alone_says_what_it_needs():
+    found = said(configs("wbc", "evaluate"))
+    assert "give both, --config_file \"['configs/train.json', 'configs/evaluate.json']\"" in found
+
+
+def test_several_processes_alone_say_what_they_need():
+    assert "give both" in said(configs("wbc", "multi_gpu_train"))
+
+
+# resuming
+
+CHANGES = {"learning_rate": 0.01, "seed": 3, "noise_fraction": 0.1, "sample_count": 12, "features": [8] * 6}
+CHANGES |= {
+    "iel_steps": 5,
+    "batch_size": 1,
+    "image_size": [48, 48],
+    "train#trainer#amp": True,
+    "optimizer#momentum": 0.5,
+}
+
+
+@pytest.mark.parametrize("key", CHANGES)
+def test_resuming_with_other_settings_is_refused_with_both_values(key, finished):
+    before = tree(finished / "wbc")
+    found = train(finished, finished / "wbc", epochs=4, **{"resume": True, key: CHANGES[key]})
+    recorded = json.loads((finished / "wbc" / "config.json").read_text())
+    for part in key.split("#"):
+        recorded = recorded[part]
+    assert found.startswith(f"--resume: {key.replace('#', '::')} was {recorded!r} and is now {CHANGES[key]!r}")
+    assert tree(finished / "wbc") == before
+
+
+def test_resuming_may_change_where_and_how_long(finished, tmp_path, caplog):
+    shutil.copytree(finished / "wbc", tmp_path / "moved")
+    for name in ("evaluation", "predictions"):
+        (tmp_path / "moved" / name).mkdir()
+        (tmp_path / "moved" / name / "old").write_text("of the model before")
+    overrides = {"resume": True, "epochs": 3, "num_workers": 1, "val_interval": 3, "register_model": None}
+    assert train(finished, tmp_path / "moved", **overrides) == "accepted"
+    assert len(history(tmp_path / "moved")) == 3
+    for name in ("evaluation", "predictions"):
+        assert (tmp_path / "moved" / "earlier" / "1" / name / "old").exists()
+        assert not (tmp_path / "moved" / name).exists()
+
+
+def test_a_new_model_has_no_predictions_of_the_one_before(finished, tmp_path):
+    shutil.copytree(finished / "wbc", tmp_path / "out")
+    (tmp_path / "out" / "predictions").mkdir()
+    assert train(finished, tmp_path / "out", epochs=1) == "accepted"
+    assert not (tmp_path / "out" / "predictions").exists()
+    assert {"predictions", "model.pt", "config.json"} <= {
+        p.name for p in (tmp_path / "out" / "earlier" / "1").iterdir()
+    }
+
+
+# weights
+
+WEIGHTS = {
+    "missing": (lambda file, good: None, "there are no weights of a network"),
+    "empty": (lambda file, good: file.write_bytes(b""), "cannot be read as weights"),
+    "garbage": (lambda file, good: file.write_bytes(b"garbage" * 99), "cannot be read as weights"),
+    "truncated": (lambda file, good: file.write_bytes(good[: len(good) // 2]), "cannot be read as weights"),
+    "a list": (lambda file, good: torch.save([1, 2], file), "weights of another network"),
+    "another network": (
+        lambda file, good: torch.save({"a": torch.ones(2)}, file),
+        "weights of another network ('a' is",
+    ),
+    "pickled code": (lambda file, good: torch.save({"a": Path("x")}, file), "cannot be read as weights"),
+}
+
+
+@pytest.mark.parametrize("kind", WEIGHTS)
+@pytest.mark.parametrize("use", ["evaluate", "inference"])
+def test_weights_that_cannot_be_used(kind, use, finished, tmp_path):
+    write, expected = WEIGHTS[kind]
+    file = tmp_path / "weights.pt"
+    write(file, (finished / "wbc" / "model.pt").read_bytes())
+    Image.fromarray(np.zeros((40, 40, 3), np.uint8)).save(tmp_path / "image.png")
+    places = {
+        "evaluate": {"report_dir": str(tmp_path / "out")},
+        "inference": {"dataset_dir": str(tmp_path / "image.png"), "predictions": str(tmp_path / "out")},
+    }
+    args = json.loads((finished / "wbc" / f"{use}.json").read_text())
+    found = said(args.pop("config_file"), **{**args, **places[use], "checkpoint": str(file)})
+    assert found.startswith(f"{file}: ")
+    assert expected in found
+    assert len(found.splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+
+
+# inference
+
+
+def predict(finished, name, dataset_dir, output, **more):
+    args = json.loads((finished / name / "inference.json").read_text())
+    where = {"dataset_dir": str(dataset_dir), "predictions": str(output)}
+    return said(args.pop("config_file"), **{**args, **where, **more})
+
+
+def test_one_bad_image_does_not_stop_the_others(finished, tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    images = tmp_path / "images"
+    images.mkdir()
+    for name, shape in {"good": (40, 50, 3), "pixel": (1, 1, 3), "line": (1, 30, 3), "small": (2, 2, 3)}.items():
+        Image.fromarray(rng.integers(0, 255, shape, np.uint8)).save(images / f"{name}.png")
+    sound = (images / "good.png").read_bytes()
+    (images / "half.png").write_bytes(sound[: len(sound) // 2])
+    Image.open(images / "good.png").save(images / "photo.jpg")
+    photo = (images / "photo.jpg").read_bytes()
+    (images / "photo.jpg").write_bytes(photo[: len(photo) // 2])
+    (images / "empty.png").write_bytes(b"")
+    (images / "text.png").write_text("no image")
+    (images / "=1+2.png").write_text("no image")
+    Image.fromarray(np.full((40, 40), 40000, np.uint16)).save(images / "wide.png")
+    pages = [Image.new("RGB", (30, 30))] * 3
+    pages[0].save(images / "pages.tif", save_all=True, append_images=pages[1:])
+    bad = {
+        "pixel.png",
+        "line.png",
+        "half.png",
+        "photo.jpg",
+        "empty.png",
+        "text.png",
+        "wide.png",
+        "pages.tif",
+        "=1+2.png",
+    }
+    found = predict(finished, "wbc", images, tmp_path / "out")
+    assert found == f"9 of 11 were not predicted; they are listed in {tmp_path / 'out' / 'problems.csv'}."
+    lines = capsys.readouterr().err.splitlines()
+    assert {Path(line.split(": ")[0]).name for line in lines if line.startswith(str(images))} == bad
+    written = {p.name for p in (tmp_path / "out").iterdir()}
+    assert written == {f"{n}_{k}.png" for n in ("good", "small") for k in ("label", "overlay")} | {"problems.csv"}
+    table = (tmp_path / "out" / "problems.csv").read_text().splitlines()
+    assert len(table) == 10
+    assert not [line for line in table if line.startswith("=")]
+    for name in bad:
+        (images / name).unlink()
+    assert predict(finished, "wbc", images, tmp_path / "out") == "accepted"
+    assert not (tmp_path / "out" / "problems.csv").exists()
+
+
+def volumes(folder):
+    """Write one sound volume, and one of each kind of damage."""
+    folder.mkdir()
+    values = np.random.default_rng(0).random((20, 24, 22)).astype(np.float32)
+
+    def save(name, array):
+        nibabel.save(nibabel.Nifti1Image(array, np.eye(4)), folder / name)
+
+    save("good.nii.gz", values)
+    save("flat.nii.gz", values[0])
+    save("four.nii.gz", np.stack([values, values], -1))
+    broken = values.copy()
+    broken[3, 3, :5], broken[0, 0, 0] = np.nan, np.inf
+    save("nan.nii.gz", broken)
+    sound = (folder / "good.nii.gz").read_bytes()
+    (folder / "half.nii.gz").write_bytes(sound[: len(sound) // 2])
+    (folder / "tail.nii.gz").write_bytes(sound[:-6])
+    (folder / "flipped.nii.gz").write_bytes(sound[:-5] + bytes([sound[-5] ^ 255]) + sound[-4:])
+    (folder / "short.nii.gz").write_bytes(gzip.compress(gzip.decompress(sound)[:-40]))
+    (folder / "raw.nii").write_bytes(gzip.decompress(sound)[:-40])
+    (folder / "text.nii.gz").write_text("no volume")
+    image = itk.image_from_array(values)
+    for name, compressed in (("m.mha", False), ("mz.mha", True), ("n.nrrd", False), ("nz.nrrd", True)):
+        itk.imwrite(image, str(folder / name), compression=compressed)
+        content = (folder / name).read_bytes()
+        (folder / name).write_bytes(content[: len(content) // 2])
+    itk.imwrite(image, str(folder / "changed.mha"), compression=True)
+    content = bytearray((folder / "changed.mha").read_bytes())
+    content[len(content) // 2] ^= 255
+    (folder / "changed.mha").write_bytes(content)
+    return {p.name for p in folder.iterdir()} - {"good.nii.gz"}
+
+
+def test_damaged_volumes_are_not_filled_with_zeros(finished, tmp_path, capfd):
+    bad = volumes(tmp_path / "volumes")
+    found = predict(finished, "hippocampus", tmp_path / "volumes", tmp_path / "out")
+    assert found.startswith(f"{len(bad)} of {len(bad) + 1} were not predicted")
+    lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith(str(tmp_path / "volumes"))]
+    assert {Path(line.split(": ")[0]).name for line in lines} == bad
+    assert "nan.nii.gz: has 6 NaN or infinite values; repair it" in "\n".join(lines)
+    assert {p.name for p in (tmp_path / "out").iterdir()} == {"good_label.nii.gz", "problems.csv"}
+
+
+@pytest.mark.parametrize("name", ["half.nii.gz", "tail.nii.gz", "short.nii.gz", "flipped.nii.gz", "nan.nii.gz"])
+@pytest.mark.parametrize("use", ["train", "evaluate"])
+def test_damaged_volumes_in_training_and_evaluation(name, use, finished, tmp_path):
+    data = tmp_path / "data"
+    shutil.copytree(next((finished / "cache").glob("synthetic-hippocampus*")), data)
+    volumes(tmp_path / "volumes")
+    for victim in sorted((data / "Task04_Hippocampus" / "imagesTr").iterdir()):
+        label = nibabel.load(victim.parent.parent / "labelsTr" / victim.name)
+        image = nibabel.Nifti1Image(
+            np.resize(np.asarray(nibabel.load(victim).dataobj, np.float32), label.shape), label.affine
+        )
+        nibabel.save(image, victim)
+        sound = victim.read_bytes()
+        if name == "nan.nii.gz":
+            values = np.asarray(image.dataobj).copy()
+            values[0, 0, :3] = np.nan
+            nibabel.save(nibabel.Nifti1Image(values, label.affine), victim)
+        damaged = {
+            "half.nii.gz": sound[: len(sound) // 2],
+            "tail.nii.gz": sound[:-6],
+            "short.nii.gz": gzip.compress(gzip.decompress(sound)[:-40]),
+            "flipped.nii.gz": sound[:-5] + bytes([sound[-5] ^ 255]) + sound[-4:],
+        }
+        if name in damaged:
+            victim.write_bytes(damaged[name])
+    files = ["train"] if use == "train" else ["train", "evaluate"]
+    output = tmp_path / "out"
+    shutil.copytree(finished / "hippocampus", output)
+    before = tree(output)
+    found = said(configs("hippocampus", *files), **options("hippocampus", output, dataset_dir=str(data)))
+    assert "hippocampus_0" in found.split(": ")[0]
+    assert ("3 NaN or infinite values" if name == "nan.nii.gz" else "truncated") in found or name == "flipped.nii.gz"
+    assert tree(output) == before
+
+
+def test_each_dicom_series_of_a_folder_is_predicted(finished, tmp_path):
+    rng = np.random.default_rng(0)
+    shapes = {"7": (20, 24, 36), "8": (12, 24, 30)}
+    for series, shape in shapes.items():
+        write_series(itk.image_from_array(rng.integers(0, 999, shape).astype(np.int16)), tmp_path / "scan", series)
+    assert predict(finished, "hippocampus", tmp_path / "scan", tmp_path / "out") == "accepted"
+    uid = "1-2-826-0-1-3680043-2-1125"
+    for series, shape in shapes.items():
+        label = nibabel.load(tmp_path / "out" / f"scan_{uid}-{series}_label.nii.gz")
+        assert label.shape == shape[::-1]
+    assert len(list((tmp_path / "out").iterdir())) == 2
+
+
+@pytest.mark.parametrize("damage", ["truncated", "missing"])
+def test_a_dicom_series_that_lacks_a_slice(damage, finished, tmp_path, capsys):
+    values = np.random.default_rng(0).integers(0, 999, (20, 24, 36)).astype(np.int16)
+    victim = sorted(write_series(itk.image_from_array(values), tmp_path / "scan").iterdir())[7]
+    if damage == "truncated":
+        victim.write_bytes(victim.read_bytes()[:-100])
+    else:
+        victim.unlink()
+    assert "1 of 1 were not predicted" in predict(finished, "hippocampus", tmp_path / "scan", tmp_path / "out")
+    expected = "cannot be read: 2-007.dcm" if damage == "truncated" else "uneven distances, from 1 to 2 mm"
+    assert f"{tmp_path / 'scan'}: has" in (text := capsys.readouterr().err)
+    assert expected in text
+
+
+INFERENCE = [
+    ("wbc", {"overlap": 2}, "--overlap must be at least 0 and less than 1, got 2."),
+    ("wbc", {"overlap": "some"}, "--overlap must be at least 0"),
+    ("wbc", {"sw_batch_size": 0}, "--sw_batch_size must be a whole number from 1, got 0."),
+    ("wbc", {"extension": ".xyz"}, "--extension must be one of .png, .tif, .tiff, .bmp, got '.xyz'."),
+    ("wbc", {"extension": ".jpg"}, "--extension must be one of"),
+    ("wbc", {"device": "cuda:0"}, "--device cuda:0 cannot be used here"),
+    ("wbc", {"checkpont": "x"}, "unknown key 'checkpont': did you mean 'checkpoint'?"),
+    ("wbc", {"dataset_dir": "/no/such"}, "/no/such: there is no image (.png,"),
+    ("wbc", {"dataset_dir": "VOLUMES"}, "there is no image (.png,"),
+    ("wbc", {"dataset_dir": "VOLUMES/good.nii.gz"}, "1 of 1 were not predicted"),
+    ("wbc", {"predictions": "/proc/out"}, "/proc/out: cannot be written to"),
+    ("wbc", {"features": [8] * 6}, "set --features as in the training"),
+    ("wbc", {"bundle_root": "/no/such", "config_file": "MOVED"}, "set --bundle_root to the folder of the bundle"),
+    ("hippocampus", {"extension": ".png"}, "--extension must be one of .nii.gz, .nii, .nrrd, .mha, got '.png'."),
+    ("hippocampus", {"dataset_dir": "IMAGES"}, "there is no volume or DICOM series (.nii,"),
+    ("hippocampus", {"dataset_dir": "IMAGES/a.png"}, "1 of 1 were not predicted"),
+    ("hippocampus", {"dataset_dir": "IMAGES/*.txt"}, "there is no volume or DICOM series"),
+]
+
+
+@pytest.mark.parametrize(("name", "override", "expected"), INFERENCE, ids=[str(case[1]) for case in INFERENCE])
+def test_mistakes_in_inference(name, override, expected, finished, tmp_path, monkeypatch):
+    (tmp_path / "IMAGES").mkdir()
+    Image.fromarray(np.zeros((40, 40, 3), np.uint8)).save(tmp_path / "IMAGES" / "a.png")
+    volumes(tmp_path / "VOLUMES")
+    (tmp_path / "MOVED").write_text((BUNDLES / "wbc" / "configs" / "inference.json").read_text())
+    (tmp_path / "MOVED").rename(tmp_path / "MOVED.json")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [p for p in sys.path if not Path(p, "scripts").exists()])
+    args = json.loads((finished / name / "inference.json").read_text())
+    args |= {"dataset_dir": "IMAGES" if name == "wbc" else "VOLUMES/good.nii.gz", "predictions": str(tmp_path / "out")}
+    args |= {**override, **({"config_file": "MOVED.json"} if "config_file" in override else {})}
+    found = said(args.pop("config_file"), **args)
+    assert expected in found
+    assert len(found.splitlines()) == 1
+    assert not [p for p in tmp_path.rglob("*") if p.name.endswith(("_label.png", "_label.nii.gz"))]
+
+
+# a full disk, and processes that die
+
+
+def limited(size):
+    """Keep a child from writing files larger than this, as a full disk does."""
+    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+
+@pytest.mark.parametrize("track", [False, True])
+def test_a_disk_that_is_full(track, finished, tmp_path):
+    overrides = options("wbc", tmp_path / "out", cache_dir=str(finished / "cache"), track=track)
+    arguments = ["--config_file", *configs("wbc", "train"), *words(overrides)]
+    done = command(*arguments, preexec_fn=limited(150_000))
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr + done.stdout
+    assert (
+        "cannot be written (file too large). Make room, then go on with --resume true." in done.stderr.splitlines()[-1]
+    )
+    assert not list(tmp_path.rglob("*.part"))
+    assert len([line for line in done.stderr.splitlines() if " INFO " not in line]) < 8
+
+
+def test_a_killed_loader_says_what_happened(finished, tmp_path):
+    overrides = options("wbc", tmp_path / "out", cache_dir=str(finished / "cache"), num_workers=1, epochs=500)
+    arguments = [
+        sys.executable,
+        "-m",
+        "monai.bundle",
+        "run",
+        "--config_file",
+        *configs("wbc", "train"),
+        *words(overrides),
+    ]
+    process = subprocess.Popen(arguments, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    while process.poll() is None:
+        for child in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
+            if (tmp_path / "out" / "last.pt").exists():
+                os.kill(int(child), signal.SIGKILL)
+        time.sleep(0.02)
+    errors = process.stderr.read().splitlines()
+    assert process.returncode == 1
+    assert errors[-1].startswith("A process that loads data ended (DataLoader worker")
+    assert not [line for line in errors if "Traceback" in line]
+
+
+def test_there_are_at_least_120_mistakes():
+    counted = len(CASES) + len(CHANGES) + 2 * len(WEIGHTS) + len(INFERENCE) + 3 + 2 + 9 + 15 + 10 + 2 + 2 + 1
+    assert counted >= 120
