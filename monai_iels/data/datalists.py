@@ -16,10 +16,11 @@ from pathlib import Path
 from monai.config import PathLike
 
 import monai_iels
+from monai_iels.data.cache import cache_folder, made_once
 from monai_iels.data.check import check_headers
 from monai_iels.data.drive import DRIVE
 from monai_iels.data.dsb2018 import DSB2018
-from monai_iels.data.files import Datalists, cache_folder, pair
+from monai_iels.data.files import Datalists, pair
 from monai_iels.data.hippocampus import HIPPOCAMPUS
 from monai_iels.data.problems import DataError, Problem
 from monai_iels.data.refuge import REFUGE
@@ -61,9 +62,7 @@ def checked_datalists(
     source = SOURCES[name]
     if str(root) == SYNTHETIC:
         drawing = f"{SYNTHETIC}-{name}-{count}-{size or source.size}-seed{seed}-v{monai_iels.__version__}"
-        root = cache_folder(cache_dir) / drawing
-        if not root.exists():
-            source.synthesize(root, count, seed, size)
+        root = made_once(cache_folder(cache_dir) / drawing, lambda folder: source.draw(folder, count, seed, size))
     datalists = source.read(root, seed, cache_dir)
     check_headers(datalists)
     return datalists

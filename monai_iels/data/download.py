@@ -23,7 +23,7 @@ from pathlib import Path
 from monai.config import PathLike
 from tqdm import tqdm
 
-from monai_iels.data.files import extracted
+from monai_iels.data.archives import extracted
 from monai_iels.data.problems import DataError, Problem
 from monai_iels.data.source import Archive, Source, fingerprint
 
