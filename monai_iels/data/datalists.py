@@ -11,6 +11,7 @@
 
 """The data sets by name, and what a training asks for: checked datalists, from a folder or drawn on the spot."""
 
+import dataclasses
 from pathlib import Path
 
 from monai.config import PathLike
@@ -60,9 +61,18 @@ def checked_datalists(
     if name not in SOURCES:
         raise ValueError(f"Expected a data set of {', '.join(SOURCES)}, got '{name}'.")
     source = SOURCES[name]
-    if str(root) == SYNTHETIC:
-        drawing = f"{SYNTHETIC}-{name}-{count}-{size or source.size}-seed{seed}-v{monai_iels.__version__}"
-        root = made_once(cache_folder(cache_dir) / drawing, lambda folder: source.draw(folder, count, seed, size))
+    if str(root) != SYNTHETIC:
+        return _read(source, root, seed, cache_dir)
+    drawing = f"{SYNTHETIC}-{name}-{count}-{size or source.size}-seed{seed}-v{monai_iels.__version__}"
+    root = made_once(cache_folder(cache_dir) / drawing, lambda folder: source.draw(folder, count, seed, size))
+    try:
+        return _read(source, root, seed, cache_dir)
+    except DataError as error:
+        remedy = f"This was drawn and has changed since: delete {root}, and it is drawn again."
+        raise DataError([dataclasses.replace(problem, remedy=remedy) for problem in error.problems]) from error
+
+
+def _read(source: Source, root: PathLike, seed: int, cache_dir: PathLike | None) -> Datalists:
     datalists = source.read(root, seed, cache_dir)
     check_headers(datalists)
     return datalists

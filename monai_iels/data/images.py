@@ -38,6 +38,7 @@ __all__ = [
     "as_rgb",
     "explain",
     "foreign_values",
+    "listed_values",
     "open_image",
     "open_mask",
     "open_shape",
@@ -145,11 +146,24 @@ def _is_truncated(error: Exception, reason: str) -> bool:
 def per_class(values: Sequence[int | Sequence[int]]) -> list[tuple[int, ...]]:
     """Return to each class the tuple of values that stand for it.
 
+    Raises:
+        ValueError: if these are no whole numbers, or if one stands for several classes.
+
     Example:
         >>> per_class([0, (1, 255)])
         [(0,), (1, 255)]
     """
-    return [(value,) if isinstance(value, int) else tuple(value) for value in values]
+    form = "label_values must be one whole number or list of them per class, such as [0, [1, 255]]"
+    if isinstance(values, str) or not isinstance(values, Sequence):
+        raise ValueError(f"{form}, got {values!r}.")
+    groups = [tuple(value) if isinstance(value, list | tuple) else (value,) for value in values]
+    flat = [value for group in groups for value in group]
+    if not flat or not all(type(value) is int for value in flat):
+        raise ValueError(f"{form}, got {values!r}.")
+    for value in flat:
+        if flat.count(value) > 1:
+            raise ValueError(f"label_values: {value} stands for more than one class in {values!r}; keep it in one.")
+    return groups
 
 
 class LoadFiled(MapTransform):
@@ -215,7 +229,7 @@ class LabelValuesd(MapTransform):
                 known |= inside
             if not known.all():
                 file = getattr(label, "meta", {}).get("filename_or_obj", f"the label under '{key}'")
-                raise DataError([foreign_values(str(file), np.unique(np.asarray(label)), self.values)])
+                raise DataError([foreign_values(str(file), np.unique(np.asarray(label)[~known.numpy()]), self.values)])
             case[key] = classes
         return case
 
@@ -223,10 +237,19 @@ class LabelValuesd(MapTransform):
 def foreign_values(file: str, found: np.ndarray, values: Sequence[int | Sequence[int]]) -> Problem:
     """Say which values of a mask stand for no class."""
     allowed = [value for group in per_class(values) for value in group]
-    foreign = sorted(set(found.tolist()) - set(allowed))
-    shown = ", ".join(f"{value:g}" for value in foreign[:5]) + (", ..." if len(foreign) > 5 else "")
+    shown = listed_values(sorted(set(found.tolist()) - set(allowed)))
     expected = f"only the label values {', '.join(map(str, allowed))}"
     return Problem("values", file, expected, f"also {shown}", "Correct the mask, or copy it again from its source.")
+
+
+def listed_values(values: Sequence[float]) -> str:
+    """Return the first of some numbers in words.
+
+    Example:
+        >>> listed_values([1.0, 2.5, 3.0, 4.0, 5.0, 6.0])
+        '1, 2.5, 3, 4, 5, ...'
+    """
+    return ", ".join(f"{value:g}" for value in values[:5]) + (", ..." if len(values) > 5 else "")
 
 
 LoadFileD = LoadFileDict = LoadFiled
