@@ -12,7 +12,6 @@
 """Archives: unpacked within stated limits, completely or not at all."""
 
 import hashlib
-import os
 import shutil
 import stat
 import tarfile
@@ -81,9 +80,11 @@ def extracted(archive: Path, target: Path) -> Iterator[Path]:
 
 
 def _extract(archive: Path, folder: Path) -> None:
-    if not os.access(archive, os.R_OK):
-        problem = Problem("unreadable", str(archive), "an archive", "one that you may not read", "Check its rights.")
-        raise DataError([problem])
+    try:
+        archive.open("rb").close()
+    except OSError as error:
+        found = f"'{(error.strerror or str(error)).lower()}'"
+        raise DataError([Problem("unreadable", str(archive), "an archive", found, "Check its rights.")]) from error
     try:
         with _opened(archive) as members:
             for member in _checked(archive, members, shutil.disk_usage(folder).free):
@@ -166,3 +167,5 @@ def _write(member: _Member, path: Path) -> None:
         raise ValueError(f"{member.path} has no contents")
     with source, path.open("wb") as target:
         shutil.copyfileobj(source, target, 1 << 20)
+    if path.stat().st_size != member.size:
+        raise ValueError(f"{member.path} has not as many bytes as the archive says")

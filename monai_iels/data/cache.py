@@ -22,7 +22,7 @@ from typing import Any
 from monai.config import PathLike
 from PIL import Image
 
-__all__ = ["cache_folder", "complete_or_nothing", "made_once", "write_image"]
+__all__ = ["cache_folder", "complete_or_nothing", "made_once", "unwritable", "write_image"]
 
 _COMPLETE = ".complete"  # in each folder of the cache: how many files of how many bytes it has
 
@@ -81,10 +81,13 @@ def complete_or_nothing(target: Path, option: str = "--cache_dir") -> Iterator[P
     except OSError as error:
         if error.errno is None:
             raise
-        reason = os.strerror(error.errno).lower()
-        raise ValueError(
-            f"{target} cannot be written ({reason}): free space there, or choose another folder with {option}."
-        ) from error
+        raise ValueError(unwritable(target, error, option)) from error
+
+
+def unwritable(target: Path, error: OSError, option: str) -> str:
+    """Say that a file or folder cannot be written, and which option chooses another."""
+    reason = (error.strerror or str(error)).lower()
+    return f"{target} cannot be written ({reason}): free space there, or choose another folder with {option}."
 
 
 def _move(path: Path, target: Path) -> None:

@@ -40,8 +40,16 @@ _LITTER = {"thumbs.db", "desktop.ini", "__macosx"}
 
 
 def listing(folder: Path) -> list[Path]:
-    """Return what is in ``folder``, sorted, without what operating systems leave behind."""
-    return sorted(p for p in folder.iterdir() if not p.name.startswith(".") and p.name.lower() not in _LITTER)
+    """Return what is in ``folder``, sorted, without what operating systems leave behind.
+
+    Raises:
+        DataError: if the folder cannot be read.
+    """
+    try:
+        return sorted(p for p in folder.iterdir() if not p.name.startswith(".") and p.name.lower() not in _LITTER)
+    except OSError as error:
+        found = f"'{(error.strerror or str(error)).lower()}'"
+        raise DataError([Problem("unreadable", str(folder), "a folder", found, "Check its rights.")]) from None
 
 
 def walk(folder: Path, problems: list[Problem]) -> Iterator[Path]:

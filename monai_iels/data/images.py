@@ -11,6 +11,8 @@
 
 """Opening one file: its size, its pixels, and what is wrong with it; and the transforms that do so in a pipeline."""
 
+import os
+import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -52,9 +54,15 @@ _AGAIN = "Copy the file again from its source."
 
 def open_shape(file: str) -> tuple[int, ...]:
     """Return the size of an image, width first, or of a volume, from its header alone."""
+    if not (os.path.isfile(file) or os.path.isdir(file)) and os.path.exists(file):  # reading a pipe would never end
+        remedy = "Move it elsewhere."
+        raise DataError([Problem("unreadable", file, "a file", "a pipe, a socket or a device", remedy)])
     try:
         if file.lower().endswith(_VOLUMES):
             shape = tuple(nibabel.nifti1.load(file).shape)
+            if min(shape, default=0) < 1:
+                found = " x ".join(map(str, shape))
+                raise DataError([Problem("size", file, "at least one voxel along each axis", found, _AGAIN)])
             if len(shape) != 3:
                 problem = Problem(
                     "size", file, "a volume of 3 axes", f"one of {len(shape)}", "Save it as a 3-D volume."
@@ -62,6 +70,10 @@ def open_shape(file: str) -> tuple[int, ...]:
                 raise DataError([problem])
             return shape
         with Image.open(file) as image:
+            frames = getattr(image, "n_frames", 1) if image.format != "MPO" else 1  # MPO: a JPEG with a preview
+            if frames > 1:
+                problem = Problem("size", file, "one picture", f"{frames} in one file", "Save the one that is meant.")
+                raise DataError([problem])
             return image.size
     except Exception as error:
         raise DataError([explain(file, error)]) from error
@@ -132,10 +144,15 @@ def explain(file: PathLike, error: Exception) -> Problem:
     if start.lstrip().lower().startswith((b"<!doctype", b"<html", b"<?xml")):
         remedy = "The server sent a page instead of the file: log in there and download it again."
         return Problem("unreadable", str(path), expected, "a web page", remedy)
+    if isinstance(error, Image.DecompressionBombError):
+        expected = f"at most {2 * (Image.MAX_IMAGE_PIXELS or 0)} pixels"
+        found = f"{re.sub('[^0-9 ]', '', str(error)).split()[0]}"
+        return Problem("size", str(path), expected, found, "Cut the image into parts, or save it smaller.")
     reason = first_line(error)
     kind = "truncated" if _is_truncated(error, reason) else "unreadable"
     found = "a truncated one" if kind == "truncated" else "another content"
-    return Problem(kind, str(path), expected, f"{found} ('{reason.replace(str(path), path.name)}')", _AGAIN)
+    remedy = "Save it in that form." if "not the mode" in reason else _AGAIN
+    return Problem(kind, str(path), expected, f"{found} ('{reason.replace(str(path), path.name)}')", remedy)
 
 
 def _is_truncated(error: Exception, reason: str) -> bool:
