@@ -12,6 +12,7 @@
 """The readers, their embedded samples, the checker, and a corpus of damage: each case is one sentence with a name."""
 
 import functools
+import gzip
 import http.server
 import json
 import locale
@@ -19,13 +20,19 @@ import multiprocessing
 import operator
 import os
 import re
+import resource
 import shutil
 import signal
+import struct
 import subprocess
 import sys
+import tarfile
+import tempfile
 import threading
 import time
 import zipfile
+import zlib
+from contextlib import contextmanager
 from pathlib import Path
 
 import itk
@@ -43,6 +50,7 @@ from monai_iels.data import (
     LabelValuesd,
     LoadFiled,
     Problem,
+    check_labels,
     check_source,
     checked_datalists,
     paired_datalists,
@@ -907,6 +915,239 @@ def test_a_server_that_does_not_deliver(reason, known, server, capsys):
     assert list(known.iterdir()) == []
 
 
+# a cache is complete or absent
+
+
+@contextmanager
+def files_of_at_most(limit):
+    """Let no file grow beyond so many bytes, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("share", [0.3, 0.9])
+@pytest.mark.parametrize("name", READERS)
+def test_what_could_not_be_drawn_is_not_there(name, share, drawn, tmp_path):
+    largest = max(len(content) for content in snapshot(drawn / name).values())
+    count, size = SMALL[name]
+    with (
+        files_of_at_most(int(largest * share)),
+        pytest.raises(ValueError, match=r"cannot be written \(file too large\)"),
+    ):
+        checked_datalists(name, seed=3, cache_dir=tmp_path, count=count, size=size)
+    assert list(tmp_path.iterdir()) == []
+    again = checked_datalists(name, seed=3, cache_dir=tmp_path, count=count, size=size)
+    assert fingerprint(again) == fingerprint(READERS[name](drawn / name, 3, tmp_path))
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar", "gztar"])
+def test_what_could_not_be_unpacked_is_not_there(kind, drawn, tmp_path):
+    shutil.make_archive(str(tmp_path / "in" / "Dataset 1"), kind, drawn / "wbc")
+    with files_of_at_most(5000), pytest.raises(ValueError, match=r"free space there, or .* --cache_dir"):
+        read_wbc(tmp_path / "in", cache_dir=tmp_path / "cache")
+    assert list((tmp_path / "cache").iterdir()) == []
+    assert fingerprint(read_wbc(tmp_path / "in", cache_dir=tmp_path / "cache")) == fingerprint(read_wbc(drawn / "wbc"))
+
+
+def test_what_could_not_be_merged_is_not_there(drawn, tmp_path):
+    with files_of_at_most(60), pytest.raises(ValueError, match="file too large"):
+        read_dsb2018(drawn / "dsb2018", cache_dir=tmp_path)
+    assert [p for p in tmp_path.rglob("*") if p.is_file()] == []
+    merged = read_dsb2018(drawn / "dsb2018", cache_dir=tmp_path)
+    assert all(Image.open(case["label"]).load() for case in merged["training"])
+
+
+@pytest.mark.parametrize("damage", ["half a file", "a file too few", "from an earlier version", "a link to nowhere"])
+def test_a_cache_that_is_not_complete_is_made_anew(damage, tmp_path):
+    draw = functools.partial(checked_datalists, "wbc", cache_dir=tmp_path, count=4, size=32)
+    expected = fingerprint(draw())
+    (folder,) = tmp_path.iterdir()
+    if damage == "half a file":
+        truncate(folder / "Dataset 1" / "001.bmp")
+    elif damage == "a file too few":
+        (folder / "Dataset 1" / "001.png").unlink()
+    elif damage == "from an earlier version":
+        (folder / ".complete").unlink()
+        truncate(folder / "Dataset 1" / "001.bmp")
+    else:
+        shutil.rmtree(folder)
+        folder.symlink_to("nowhere")
+    (tmp_path / "mine.txt").write_text("precious")
+    assert fingerprint(draw()) == expected
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["mine.txt", folder.name]
+
+
+def test_a_complete_cache_is_left_alone(tmp_path):
+    draw = functools.partial(checked_datalists, "wbc", cache_dir=tmp_path, count=4, size=32)
+    first = draw()["training"][0]["image"]
+    before = os.stat(first).st_ino
+    draw()
+    assert os.stat(first).st_ino == before
+
+
+def test_a_drawing_has_no_source_to_copy_from(tmp_path):
+    draw = functools.partial(checked_datalists, "wbc", cache_dir=tmp_path, count=4, size=32)
+    file = Path(draw()["training"][0]["image"])
+    file.write_bytes(bytes(file.stat().st_size))
+    with pytest.raises(DataError, match=r"delete .*synthetic-wbc.*, and it is drawn again") as caught:
+        draw()
+    assert "from its source" not in str(caught.value)
+
+
+@pytest.mark.parametrize("place", ["file", "/proc/no", "/dev/null/cache"])
+def test_a_cache_that_cannot_be(place, tmp_path):
+    (tmp_path / "file").write_text("text")
+    with pytest.raises(ValueError, match=r"cannot be written \(.*\): free space there, or .* --cache_dir\.$"):
+        checked_datalists("wbc", cache_dir=tmp_path / place, count=4, size=32)
+
+
+def test_a_download_to_a_full_disk(known, server, capsys):
+    arguments = ["download", "wbc", "--root", str(known), "--url", server.url("master.zip")]
+    with files_of_at_most(2000):
+        assert main(arguments) == 1
+    assert re.fullmatch(r".*\.part cannot be written \(file too large\): .* --root\.\n", capsys.readouterr().err)
+    assert main(arguments) == 0
+
+
+# archives that are not unpacked
+
+
+def zip_of(file, *members, size=None):
+    """Write a zip of ``(name, content, mode)``; all members declare ``size``, if given."""
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as stream:
+        for name, content, mode in members:
+            entry = zipfile.ZipInfo(name)
+            entry.external_attr = mode << 16
+            stream.writestr(entry, content, zipfile.ZIP_DEFLATED)
+    if size is not None:
+        head, *entries = file.read_bytes().split(b"PK\x01\x02")
+        changed = [entry[:20] + struct.pack("<I", size) + entry[24:] for entry in entries]
+        file.write_bytes(b"PK\x01\x02".join([head, *changed]))
+
+
+def tar_of(file, name, size=0, kind=tarfile.REGTYPE, link=""):
+    """Write a tar of one member's header; of what it says to hold, nothing is there."""
+    entry = tarfile.TarInfo(name)
+    entry.size, entry.type, entry.linkname = size, kind, link
+    header = entry.tobuf(tarfile.GNU_FORMAT)
+    file.write_bytes(gzip.compress(header) if file.name.endswith("gz") else header)
+
+
+LINK, FILE = 0o120777, 0o100644
+ARCHIVES = {
+    "a.zip: a link": (lambda f: zip_of(f, ("a", "/etc", LINK)), "a is a link or a device"),
+    "a.zip: a link that is a folder": (lambda f: zip_of(f, ("a", "b", LINK), ("a/b", "x", FILE)), "a is a link"),
+    "a.zip: a file that is a folder": (lambda f: zip_of(f, ("a", "b", FILE), ("a/b", "x", FILE)), "and also a folder"),
+    "a.zip: a pipe": (lambda f: zip_of(f, ("a", "", 0o010644)), "a is a link or a device"),
+    "a.zip: outside": (lambda f: zip_of(f, ("x/../../a", "b", FILE)), "lies outside"),
+    "a.zip: absolute": (lambda f: zip_of(f, ("/tmp/a", "b", FILE)), "lies outside"),
+    "a.zip: more than it says": (lambda f: zip_of(f, ("a", bytes(10**6), FILE), size=1000), "Bad CRC-32"),
+    "a.zip: less than it says": (lambda f: zip_of(f, ("a", b"x", FILE), size=1000), "not as many bytes"),
+    "a.zip: beyond the ratio": (
+        lambda f: zip_of(f, *((f"{i}", b"x", FILE) for i in range(3)), size=2**32 - 2),
+        r"at most 1000000 files of 10 GB in an archive of \d+ bytes, found 3 files of 12.88 GB, or more",
+    ),
+    "a.tar: a link": (lambda f: tar_of(f, "a", 0, tarfile.SYMTYPE, "/etc/passwd"), "a is a link or a device"),
+    "a.tar: a hard link": (lambda f: tar_of(f, "a", 0, tarfile.LNKTYPE, "/etc/passwd"), "a is a link or a device"),
+    "a.tar: a device": (lambda f: tar_of(f, "a", 0, tarfile.CHRTYPE), "a is a link or a device"),
+    "a.tar: a pipe": (lambda f: tar_of(f, "a", 0, tarfile.FIFOTYPE), "a is a link or a device"),
+    "a.tar: outside": (lambda f: tar_of(f, "../a"), "lies outside"),
+    "a.tar.gz: too large": (lambda f: tar_of(f, "a", 10**15), r"found 1 files of 1000 TB, or more"),
+    "a.tgz: beyond the ratio": (lambda f: tar_of(f, "a", 2 * 10**10), r"files of 10 GB .*, found 1 files of 20 GB"),
+    "a.tar.gz: no gzip": (lambda f: f.write_bytes(b"text"), "a sound archive"),
+    "a.ZIP: no zip": (lambda f: f.write_bytes(b"text"), "a sound archive, found 'File is not a zip file'"),
+}
+
+
+@pytest.mark.parametrize("name", ARCHIVES)
+def test_an_archive_that_is_not_unpacked(name, tmp_path):
+    make, sentence = ARCHIVES[name]
+    archive = tmp_path / "in" / name.split(":")[0]
+    archive.parent.mkdir()
+    make(archive)
+    with pytest.raises(DataError, match=sentence) as caught:
+        read_wbc(archive.parent, cache_dir=tmp_path / "cache")
+    assert len(str(caught.value).splitlines()) == 1
+    assert str(caught.value).startswith(f"{archive}: expected ")
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_an_archive_that_the_disk_has_no_room_for(tmp_path):
+    needed = shutil.disk_usage(tmp_path).free + 10**9
+    if needed > 190 * 10**9:
+        pytest.skip("the disk has more room than any archive may take")
+    tar_of(tmp_path / "a.tar", "a", needed)
+    os.truncate(tmp_path / "a.tar", 1024 + needed + 512)  # a hole, which takes no room
+    with pytest.raises(DataError, match=r"a\.tar: expected .* GB of free space, found .* GB\. Nothing was unpacked"):
+        read_wbc(tmp_path, cache_dir=tmp_path / "cache")
+
+
+# stray values in labels
+
+
+def labels_of(folder, values):
+    """Write images and labels, and return their datalists and how a training reads them."""
+    for name, stray in values.items():
+        for kind in ("images", "labels"):
+            pixels = np.zeros((8, 9), np.uint8)
+            pixels[0, : len(stray)] = stray
+            (folder / kind).mkdir(exist_ok=True)
+            Image.fromarray(pixels).save(folder / kind / name)
+    return paired_datalists(folder, validation=0.3)
+
+
+def test_all_labels_with_stray_values_are_named_with_what_accepts_them(tmp_path):
+    datalists = labels_of(tmp_path, {"a.png": [1], "b.png": [255], "c.png": [1, 254], "d.png": [0]})
+    with pytest.raises(DataError) as caught:
+        check_labels(datalists, ["label"], GREY, [0, 255])
+    (problem,) = caught.value.problems
+    assert problem.file == str(tmp_path / "labels")
+    assert set(re.findall(r"(\w+\.png) \(([\d, ]+)\)", problem.found)) == {("a.png", "1"), ("c.png", "1, 254")}
+    assert "2 of 4 files" in problem.found
+    lines = [json.loads(line) for line in re.findall(r'--label_values "(.*?)"', problem.remedy)]
+    assert lines == [[0, [255, 1, 254]], [0, 255, 1, 254]]
+    assert "--num_classes 4" in problem.remedy
+    for line in lines:
+        check_labels(datalists, ["label"], GREY, line)
+
+
+def test_many_stray_values_are_not_proposed_as_classes(tmp_path):
+    datalists = labels_of(tmp_path, {"a.png": range(9), "b.png": [255], "c.png": [0]})
+    with pytest.raises(DataError, match="8 different values, as in a mask that was resized") as caught:
+        check_labels(datalists, ["label"], GREY, [0, 255])
+    assert "--label_values" not in str(caught.value)
+
+
+def test_only_label_keys_are_checked_and_unreadable_labels_are_named_too(tmp_path):
+    datalists = labels_of(tmp_path, {"a.png": [7], "b.png": [255], "c.png": [0]})
+    check_labels(datalists, [], GREY, [0, 255])
+    check_labels(datalists, ["fov"], GREY, [0, 255])
+    truncate(tmp_path / "labels" / "b.png")
+    with pytest.raises(DataError, match=r"(?s)b\.png: expected a readable png.*a\.png \(7\)"):
+        check_labels(datalists, ["label"], GREY, [0, 255])
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        (5, "must be one whole number or list of them per class"),
+        ("0, 255", "got '0, 255'"),
+        ([], r"got \[\]"),
+        ([0, "a"], "got"),
+        ([0, 2.5], "got"),
+        ([0, True], "got"),
+        ([0, [1, 255], 255], "255 stands for more than one class"),
+    ],
+)
+def test_label_values_that_cannot_be(values, sentence):
+    with pytest.raises(ValueError, match=f"label_values.*{sentence}"):
+        LabelValuesd("label", values)
+
+
 # what reaches the network
 
 
@@ -1027,3 +1268,130 @@ def test_pairs_that_are_none(tmp_path):
         shutil.copy(tmp_path / folder / "a.png", tmp_path / folder / "b.png")
     with pytest.raises(DataError, match=r"expected cases for training, found 2 cases in all\. Add some more\."):
         paired_datalists(tmp_path, validation=0.9)
+
+
+# mistakes with files of your own
+
+
+def png_header(width, height):
+    """Return a PNG that says how large it is, and has no pixels."""
+    chunks = [(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)), (b"IDAT", b""), (b"IEND", b"")]
+    parts = [struct.pack(">I", len(d)) + t + d + struct.pack(">I", zlib.crc32(t + d)) for t, d in chunks]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
+
+
+def instead(path, make):
+    path.unlink()
+    make(path)
+
+
+def several(path):
+    pages = [Image.fromarray(np.full((8, 9), value, np.uint8)) for value in (0, 255)]
+    pages[0].save(path, "TIFF", save_all=True, append_images=pages[1:])
+
+
+MISTAKES = {
+    "too many pixels": (
+        lambda i, m: i.write_bytes(png_header(30000, 30000)),
+        "at most 178956970 pixels, found 900000000",
+    ),
+    "no pixels": (lambda i, m: i.write_bytes(png_header(0, 0)), "a readable png file"),
+    "no image": (lambda i, m: i.write_text("hello"), "a readable png file"),
+    "an empty file": (lambda i, m: i.write_bytes(b""), "0 bytes"),
+    "a web page": (lambda i, m: web_page(m), "a web page"),
+    "a folder": (lambda i, m: instead(i, Path.mkdir), "found a folder"),
+    "a pipe": (lambda i, m: instead(i, os.mkfifo), "a pipe"),
+    "a link to nowhere": (lambda i, m: instead(i, lambda p: p.symlink_to("nowhere")), "No such file"),
+    "a link to itself": (lambda i, m: link_to_itself(m), "Too many levels"),
+    "a line break": (lambda i, m: i.rename(i.with_name("a\nb.png")), r"a\\nb\.png: expected only <id>\.png"),
+    "a name that is no text": (lambda i, m: os.rename(i, os.fsencode(i.parent) + b"/\xff.png"), r"\\udcff\.png"),
+    "one name in two cases": (lambda i, m: shutil.copy(i, i.with_name("c1.PNG")), r"c1\.png: expected only <id>"),
+    "a missing label": (lambda i, m: m.unlink(), "found none"),
+    "a missing image": (lambda i, m: i.unlink(), "found none"),
+    "another suffix": (lambda i, m: m.rename(m.with_suffix(".tif")), r"c1\.tif: expected only <id>\.png"),
+    "no labels at all": (lambda i, m: (shutil.rmtree(m.parent), m.parent.mkdir()), "expected files named <id>"),
+    "no folder of labels": (lambda i, m: shutil.rmtree(m.parent), "found no such folder"),
+    "a file for a folder": (lambda i, m: (shutil.rmtree(m.parent), m.parent.write_text("x")), "found no such folder"),
+    "a label of another size": (lambda i, m: Image.new("L", (5, 4)).save(m), "found 5 x 4"),
+    "a label with alpha": (lambda i, m: Image.new("LA", (9, 8)).save(m), "not the mode LA.*Save it in that form"),
+    "a label in color": (lambda i, m: Image.new("RGB", (9, 8), (1, 2, 3)).save(m), "not the mode RGB"),
+    "a label of 16 bits": (lambda i, m: Image.new("I;16", (9, 8)).save(m), "not the mode I;16"),
+    "a truncated label": (lambda i, m: truncate(m), "a truncated one"),
+    "an image of two pages": (lambda i, m: several(i), "expected one picture, found 2 in one file"),
+    "a label of two pages": (lambda i, m: several(m), "expected one picture, found 2 in one file"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_with_files_of_your_own(name, tmp_path):
+    damage, sentence = MISTAKES[name]
+    labels_of(tmp_path, {f"c{number}.png": [255] for number in range(4)})
+    damage(tmp_path / "images" / "c1.png", tmp_path / "labels" / "c1.png")
+    with pytest.raises(DataError, match=sentence) as caught:
+        check_labels(paired_datalists(tmp_path), ["label"], GREY, [0, 255])
+    assert len(str(caught.value).splitlines()) == len(caught.value.problems)
+    str(caught.value).encode("utf-8")
+
+
+def entry(**changes):
+    def change(listed):
+        listed["training"][0].update(changes)
+        return json.dumps(listed).encode()
+
+    return change
+
+
+LISTS = {
+    "an absolute path": (entry(image="/etc/hostname"), r"/etc/hostname: expected only files below .* in dataset.json"),
+    "a path outside": (entry(label="../../../x.nii"), r"x\.nii: expected only files below"),
+    "a number": (entry(image=5), "not int"),
+    "nothing": (entry(label=None), "not NoneType"),
+    "a file that is not there": (entry(image="./imagesTr/none.nii.gz"), "the file that dataset.json lists, found none"),
+    "an image as its label": (entry(label="./imagesTr/hippocampus_001.nii.gz"), "found several"),
+    "not UTF-8": (lambda listed: b'{"name": "\xe4"}', "can't decode"),
+    "no JSON": (lambda listed: b"<html>", "Expecting value"),
+    "an empty file": (lambda listed: b"", "Expecting value"),
+    "brackets without end": (lambda listed: b"[" * 10**5, "maximum recursion depth"),
+    "a list": (lambda listed: b"[1]", "Data list training not specified"),
+    "no training": (lambda listed: b'{"test": []}', "Data list training not specified"),
+    "names only": (lambda listed: b'{"training": ["a", "b"]}', "must be a dict"),
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_a_mistake_in_a_data_list(name, copy):
+    change, sentence = LISTS[name]
+    root = copy("hippocampus")
+    file = root / "Task04_Hippocampus" / "dataset.json"
+    file.write_bytes(change(json.loads(file.read_text())))
+    with pytest.raises(DataError, match=sentence) as caught:
+        checked_datalists("hippocampus", root)
+    assert len(str(caught.value).splitlines()) == len(caught.value.problems)
+
+
+@pytest.mark.parametrize("shape", [(4, 5, 0), (4, 5), (4, 5, 6, 2)])
+def test_a_volume_that_is_none(shape, copy):
+    root = copy("hippocampus")
+    file = read_hippocampus(root)["training"][0]["image"]
+    nibabel.save(nibabel.Nifti1Image(np.zeros(shape, np.uint8), np.eye(4)), file)
+    with pytest.raises(DataError, match=r"expected (at least one voxel|a volume of 3 axes)") as caught:
+        checked_datalists("hippocampus", root)
+    assert caught.value.problems[0].file == file
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+@pytest.mark.parametrize("what", ["folder", "file", "archive"])
+def test_what_you_may_not_read(what):
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        root.chmod(0o777)
+        labels_of(root, {f"c{number}.png": [255] for number in range(4)})
+        zip_of(root / "a.zip", ("a", "x", FILE))
+        path = {"folder": root / "labels", "file": root / "labels" / "c1.png", "archive": root / "a.zip"}[what]
+        path.chmod(0)
+        os.seteuid(65534)
+        try:
+            with pytest.raises(DataError, match=rf"{path.name}: expected .* found .*denied"):
+                read_wbc(root, cache_dir=root / "c") if what == "archive" else paired_datalists(root)
+        finally:
+            os.seteuid(0)

@@ -190,7 +190,7 @@ def test_other_settings_are_not_mixed_in(tiny, capsys):
         ),
         ("{bundle: WBC, variants: {5: {}}, seeds: 1}", "a name and a dictionary of overrides each"),
         ("{bundle: WBC, variants: {a: {1: 2}}, seeds: 1}", "a name and a dictionary of overrides each"),
-        ("{bundle: WBC, variants: {a: {run_name: 2020-01-01}}, seeds: 1}", "a name and a dictionary of overrides"),
+        ("{bundle: WBC, variants: {a: {run_name: 2020-01-01}}, seeds: 1}", "expected no 'run_name', found one"),
         ("{bundle: WBC, variants: {a: {}}, seeds: 1, 1: 2}", "expected bundle, variants and seeds, found ['1', "),
         ("{bundle: WBC, variants: {a: {track: false}}, seeds: 1}", "expected no 'track', found one. A study sets it."),
         ("bundle: wbc\n\tseeds: 1", "in line 2"),

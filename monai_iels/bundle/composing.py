@@ -12,7 +12,7 @@
 """A bundle's files, from what all bundles share and what its ``dataset.yaml`` changes."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,25 @@ from monai.bundle import ConfigParser
 
 from monai_iels import prediction
 from monai_iels.bundle.config import ids, unknown_key
+from monai_iels.bundle.reading import read_mapping
 from monai_iels.data import SOURCES
 
 __all__ = ["compose"]
 
 _CONFIGS = ("train", "evaluate", "inference", "multi_gpu_train")
 _OWN = ("datalists", "classes")  # what data that this package does not know have to bring
+_FORMS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "source": (lambda value: isinstance(value, str), "a word"),
+    "metadata": (lambda value: isinstance(value, dict), "keys and values"),
+    "quality": (lambda value: isinstance(value, str), "text"),
+    "spatial_dims": (lambda value: value in (2, 3), "2 or 3"),
+    "classes": (
+        lambda value: (
+            str(value).startswith(("$", "@")) or (isinstance(value, list) and all(isinstance(v, str) for v in value))
+        ),
+        "a list of words (yes, no, on and off only in quotes)",
+    ),
+}
 _GEOMETRY = {
     2: "an image is resized to what the network saw in training, and its labels are resized back. Distances are in\n"
     "pixels of the resized image",
@@ -48,12 +61,15 @@ def compose(folder: Path, shared: Path) -> dict[str, str]:
         ValueError: for a key that no shared config has, with the nearest one.
     """
     file = folder / "dataset.yaml"
-    changes = ConfigParser.load_config_file(file)
-    configs = {name: ConfigParser.load_config_file(shared / f"{name}.yaml") for name in (*_CONFIGS, "metadata")}
+    changes = read_mapping(file, "the keys of a bundle")
+    configs = {name: read_mapping(shared / f"{name}.yaml", "shared keys") for name in (*_CONFIGS, "metadata")}
     known = {key for name in _CONFIGS for key in configs[name]} | {"metadata", "quality"}
     for key in changes:
         if key not in known:
             raise ValueError(unknown_key(f"{file}: '{key}'", key, known))
+        fits, form = _FORMS.get(key, (lambda value: True, ""))
+        if not fits(changes[key]):
+            raise ValueError(f"{file}: '{key}' must be {form}, got {changes[key]}.")
     metadata, quality = configs.pop("metadata"), changes.pop("quality", "")
     _merge(metadata, changes.pop("metadata", {}), f"{file}: 'metadata")
     for config in configs.values():

@@ -11,7 +11,7 @@
 
 """Five data sets: their readers, their embedded samples, and a checker that finds what is broken."""
 
-from monai_iels.data.check import check_source
+from monai_iels.data.check import check_labels, check_source
 from monai_iels.data.datalists import SOURCES, cases_of, checked_datalists, paired_datalists
 from monai_iels.data.drive import read_drive
 from monai_iels.data.dsb2018 import read_dsb2018
@@ -28,6 +28,7 @@ __all__ = [
     "LoadFiled",
     "Problem",
     "cases_of",
+    "check_labels",
     "check_source",
     "checked_datalists",
     "paired_datalists",

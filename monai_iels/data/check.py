@@ -13,21 +13,36 @@
 
 import dataclasses
 import gzip
+import os
+from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import nibabel
 import numpy as np
 from monai.config import PathLike
+from monai.data import ImageReader
 from PIL import Image
 from tqdm import tqdm
 
 from monai_iels.data.files import Case, Datalists
-from monai_iels.data.images import explain, foreign_values, open_image, open_mask, open_shape, per_class
+from monai_iels.data.images import (
+    LoadFiled,
+    explain,
+    foreign_values,
+    listed_values,
+    open_image,
+    open_mask,
+    open_shape,
+    per_class,
+)
 from monai_iels.data.problems import DataError, Problem
 from monai_iels.data.source import Source, case_files
 
-__all__ = ["Report", "check_contents", "check_headers", "check_source"]
+__all__ = ["Report", "check_contents", "check_headers", "check_labels", "check_source"]
+
+_FEW = 5  # more stray values than these are no classes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,6 +112,64 @@ def check_headers(datalists: Datalists) -> None:
     problems = [problem for case in cases for problem in _sizes(case)]
     if problems:
         raise DataError(problems)
+
+
+def check_labels(
+    datalists: Datalists, keys: Sequence[str], reader: ImageReader, values: Sequence[int | Sequence[int]]
+) -> None:
+    """Read every label as a training does, and name all files with values that stand for no class.
+
+    Args:
+        datalists: the cases of each section.
+        keys: keys of the labels.
+        reader: reads a label.
+        values: to each class, background first, the value or values that stand for it.
+
+    Raises:
+        DataError: with all these files, their values, and the ``label_values`` that would accept them.
+    """
+    load, groups = LoadFiled("label", reader), per_class(values)
+    labels = [{key: case[key] for key in keys if key in case} for cases in datalists.values() for case in cases]
+    files = list(dict.fromkeys(file for label in labels for file in case_files(label)))
+    problems: list[Problem] = []
+    strays: dict[str, list[float]] = {}
+    for file in files:
+        try:
+            pixels = load({"label": file})["label"].numpy()
+        except DataError as error:
+            problems.extend(error.problems)
+            continue
+        stray = ~np.isin(pixels, np.concatenate(groups))
+        if stray.any():
+            strays[file] = np.unique(pixels[stray]).tolist()
+    if strays:
+        problems.append(_name_strays(strays, len(files), groups))
+    if problems:
+        raise DataError(problems)
+
+
+def _name_strays(strays: dict[str, list[float]], count: int, values: list[tuple[int, ...]]) -> Problem:
+    folder = os.path.commonpath([os.path.dirname(file) for file in strays])
+    named = (f"{os.path.relpath(file, folder)} ({listed_values(found)})" for file, found in strays.items())
+    found = f"others in {len(strays)} of {count} files: {', '.join(named)}"
+    expected = f"only the label values {', '.join(str(v) for group in values for v in group)}"
+    return Problem("values", folder, expected, found, _accepting(sorted(set(chain(*strays.values()))), values))
+
+
+def _accepting(strays: list[float], values: list[tuple[int, ...]]) -> str:
+    """Say how to accept stray values, where that can be meant: many are the mark of a mask that was smoothed."""
+    if len(strays) > _FEW or any(value % 1 for value in strays):
+        return (
+            f"These are {len(strays)} different values, as in a mask that was resized with interpolation or saved as "
+            "JPEG: save the masks again with only their own values."
+        )
+    numbers = [int(value) for value in strays]
+    known = [list(group) if len(group) > 1 else group[0] for group in values]
+    part, own = [*known[:-1], [*values[-1], *numbers]], [*known, *numbers]
+    return (
+        f"Correct the files, or say what the values stand for: as part of a class, here the last, "
+        f'--label_values "{part}"; as classes of their own, --label_values "{own}" --num_classes {len(own)}.'
+    )
 
 
 def check_contents(case: Case, source: Source) -> list[Problem]:

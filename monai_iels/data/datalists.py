@@ -11,15 +11,17 @@
 
 """The data sets by name, and what a training asks for: checked datalists, from a folder or drawn on the spot."""
 
+import dataclasses
 from pathlib import Path
 
 from monai.config import PathLike
 
 import monai_iels
+from monai_iels.data.cache import cache_folder, made_once
 from monai_iels.data.check import check_headers
 from monai_iels.data.drive import DRIVE
 from monai_iels.data.dsb2018 import DSB2018
-from monai_iels.data.files import Case, Datalists, cache_folder, pair
+from monai_iels.data.files import Case, Datalists, pair
 from monai_iels.data.hippocampus import HIPPOCAMPUS
 from monai_iels.data.problems import DataError, Problem
 from monai_iels.data.refuge import REFUGE
@@ -59,11 +61,18 @@ def checked_datalists(
     if name not in SOURCES:
         raise ValueError(f"Expected a data set of {', '.join(SOURCES)}, got '{name}'.")
     source = SOURCES[name]
-    if str(root) == SYNTHETIC:
-        drawing = f"{SYNTHETIC}-{name}-{count}-{size or source.size}-seed{seed}-v{monai_iels.__version__}"
-        root = cache_folder(cache_dir) / drawing
-        if not root.exists():
-            source.synthesize(root, count, seed, size)
+    if str(root) != SYNTHETIC:
+        return _read(source, root, seed, cache_dir)
+    drawing = f"{SYNTHETIC}-{name}-{count}-{size or source.size}-seed{seed}-v{monai_iels.__version__}"
+    root = made_once(cache_folder(cache_dir) / drawing, lambda folder: source.draw(folder, count, seed, size))
+    try:
+        return _read(source, root, seed, cache_dir)
+    except DataError as error:
+        remedy = f"This was drawn and has changed since: delete {root}, and it is drawn again."
+        raise DataError([dataclasses.replace(problem, remedy=remedy) for problem in error.problems]) from error
+
+
+def _read(source: Source, root: PathLike, seed: int, cache_dir: PathLike | None) -> Datalists:
     datalists = source.read(root, seed, cache_dir)
     check_headers(datalists)
     return datalists

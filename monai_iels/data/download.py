@@ -12,6 +12,7 @@
 """Fetching a data set from its official source, verified and unpacked completely or not at all."""
 
 import dataclasses
+import errno
 import hashlib
 import http.client
 import os
@@ -23,13 +24,15 @@ from pathlib import Path
 from monai.config import PathLike
 from tqdm import tqdm
 
-from monai_iels.data.files import extracted
+from monai_iels.data.archives import extracted
+from monai_iels.data.cache import unwritable
 from monai_iels.data.problems import DataError, Problem
 from monai_iels.data.source import Archive, Source, fingerprint
 
 __all__ = ["download_archive", "fetch", "how_to_get"]
 
 _BLOCK = 1 << 18
+_OF_THE_DISK = (errno.EACCES, errno.EDQUOT, errno.EFBIG, errno.ENOSPC, errno.EROFS)
 
 
 def download_archive(source: Source, root: PathLike, url: str | None = None) -> list[str]:
@@ -54,7 +57,10 @@ def download_archive(source: Source, root: PathLike, url: str | None = None) -> 
     if archive is None:
         raise ValueError(how_to_get(source, root))
     root = Path(root).expanduser()
-    root.mkdir(parents=True, exist_ok=True)
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(unwritable(root, error, "--root")) from error
     folder = root / archive.folder
     if folder.exists():
         return [f"{folder} is already there; nothing was downloaded."]
@@ -84,6 +90,7 @@ def fetch(url: str, file: Path) -> None:
 
     Raises:
         DataError: if the address cannot be reached, or sends less than it announced, or a web page.
+        ValueError: if the disk is full, or the folder may not be written to.
     """
     part = file.with_name(f"{file.name}.part")
     done = part.stat().st_size if part.exists() else 0
@@ -103,6 +110,8 @@ def fetch(url: str, file: Path) -> None:
         if error.code != 416:  # 416: nothing is left to send, the part was complete
             raise DataError([_unreachable(url, f"'{error.code} {error.reason}'")]) from error
     except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno in _OF_THE_DISK:
+            raise ValueError(unwritable(part, error, "--root")) from error
         raise DataError([_unreachable(url, f"'{getattr(error, 'reason', error)}'")]) from error
     os.replace(part, file)
 

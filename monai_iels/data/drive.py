@@ -18,6 +18,7 @@ import numpy as np
 from monai.config import PathLike
 from PIL import Image
 
+from monai_iels.data.cache import write_image
 from monai_iels.data.files import Datalists, folder_below, pair
 from monai_iels.data.problems import DataError, Problem
 from monai_iels.data.source import Source, generator
@@ -88,7 +89,7 @@ def _sample(folder: Path, count: int, seed: int, size: int) -> Iterator[None]:
         for key, file in files.items():
             path = folder / name / file.format(id=identity)
             path.parent.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(drawn[key] * np.uint8(_BRIGHT.get(key, 1))).save(path)
+            write_image(Image.fromarray(drawn[key] * np.uint8(_BRIGHT.get(key, 1))), path)
         yield
 
 

@@ -21,7 +21,8 @@ from monai.config import PathLike
 from PIL import Image
 from tqdm import tqdm
 
-from monai_iels.data.files import Case, Datalists, cache_folder, complete_or_nothing, folder_below, listing
+from monai_iels.data.cache import cache_folder, complete_or_nothing, write_image
+from monai_iels.data.files import Case, Datalists, folder_below, listing
 from monai_iels.data.images import open_mask, open_shape
 from monai_iels.data.problems import DataError, Problem
 from monai_iels.data.source import Archive, Source, case_files, generator, split
@@ -130,7 +131,7 @@ def _prepare(datalists: Datalists, cache_dir: PathLike | None) -> Datalists:
             problems.extend(error.problems)
             continue
         with complete_or_nothing(merged[str(case["image"])]) as path:
-            Image.fromarray(pixels).save(path)
+            write_image(Image.fromarray(pixels), path)
     if problems:
         raise DataError(problems)
     return {
@@ -147,11 +148,11 @@ def _sample(folder: Path, count: int, seed: int, size: int) -> Iterator[None]:
         directory = folder / "stage1_train" / identity
         for name in ("images", "masks"):
             (directory / name).mkdir(parents=True)
-        Image.fromarray(image).convert("RGBA").save(directory / "images" / f"{identity}.png")
+        write_image(Image.fromarray(image).convert("RGBA"), directory / "images" / f"{identity}.png")
         for nucleus in range(1, int(nuclei.max()) + 1):
             name = hashlib.sha256(f"{identity} {nucleus}".encode()).hexdigest()
             mask = np.where(nuclei == nucleus, np.uint8(255), np.uint8(0))
-            Image.fromarray(mask).save(directory / "masks" / f"{name}.png")
+            write_image(Image.fromarray(mask), directory / "masks" / f"{name}.png")
         yield
 
 

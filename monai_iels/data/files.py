@@ -9,59 +9,47 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""Finding files: folders below a root, archives, and the pairs of image and label that belong together."""
+"""Finding files: folders below a root, or in its archives, and the pairs of image and label that belong together."""
 
-import gzip
-import hashlib
-import logging
 import os
 import re
-import tarfile
-import tempfile
-import zipfile
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 
-from monai.apps.utils import extractall
 from monai.config import PathLike
 
+from monai_iels.data.archives import is_archive, unpack
 from monai_iels.data.problems import DataError, Problem
 
 __all__ = [
     "Case",
     "Datalists",
     "archives",
-    "cache_folder",
-    "complete_or_nothing",
-    "extracted",
     "folder_below",
     "listing",
     "not_found",
     "pair",
     "places",
-    "unpack",
     "walk",
 ]
 
 Case = dict[str, str | list[str]]
 Datalists = dict[str, list[Case]]
 
-_BROKEN = (zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, ValueError, RuntimeError)
 _LITTER = {"thumbs.db", "desktop.ini", "__macosx"}
 
 
-def cache_folder(cache_dir: PathLike | None = None) -> Path:
-    """Return the folder for what is made once from the data: ``cache_dir``, or ``monai_iels`` in the user's cache."""
-    if cache_dir is not None:
-        return Path(cache_dir).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "monai_iels"
-
-
 def listing(folder: Path) -> list[Path]:
-    """Return what is in ``folder``, sorted, without what operating systems leave behind."""
-    return sorted(p for p in folder.iterdir() if not p.name.startswith(".") and p.name.lower() not in _LITTER)
+    """Return what is in ``folder``, sorted, without what operating systems leave behind.
+
+    Raises:
+        DataError: if the folder cannot be read.
+    """
+    try:
+        return sorted(p for p in folder.iterdir() if not p.name.startswith(".") and p.name.lower() not in _LITTER)
+    except OSError as error:
+        found = f"'{(error.strerror or str(error)).lower()}'"
+        raise DataError([Problem("unreadable", str(folder), "a folder", found, "Check its rights.")]) from None
 
 
 def walk(folder: Path, problems: list[Problem]) -> Iterator[Path]:
@@ -204,66 +192,7 @@ def _complete(
     return cases
 
 
-@contextmanager
-def complete_or_nothing(target: Path) -> Iterator[Path]:
-    """Give a temporary path beside ``target`` to fill, and move it there when all went well; else remove it."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=target.parent) as folder:
-        path = Path(folder) / target.name
-        yield path
-        try:
-            os.replace(path, target)
-        except OSError:
-            if not (target.is_dir() and any(target.iterdir())):
-                raise  # otherwise another process was faster, and made the same
-
-
 def archives(root: Path) -> list[Path]:
     """Return the zip and tar files of ``root``, or ``root`` itself if it is one."""
     paths = [root] if root.is_file() else listing(root) if root.is_dir() else []
-    return [path for path in paths if path.name.lower().endswith((".zip", ".tar", ".tar.gz"))]
-
-
-def unpack(archive: Path, cache_dir: PathLike | None = None) -> Path:
-    """Unpack an archive into the cache once, and return the folder; nothing is written beside the archive.
-
-    Raises:
-        DataError: if the archive is broken, or would write outside its own folder.
-    """
-    state = archive.stat()
-    digest = hashlib.sha256(f"{archive.name} {state.st_size} {state.st_mtime_ns}".encode()).hexdigest()[:12]
-    target = cache_folder(cache_dir) / f"{archive.name.split('.')[0]}-{digest}"
-    if not target.is_dir() or not any(target.iterdir()):
-        with extracted(archive, target):
-            pass
-    return target
-
-
-@contextmanager
-def _quiet(name: str) -> Iterator[None]:
-    """Keep a logger of MONAI's from writing to the standard output, which belongs to our caller."""
-    logger = logging.getLogger(name)
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
-
-
-@contextmanager
-def extracted(archive: Path, target: Path) -> Iterator[Path]:
-    """Unpack ``archive``, give the result to be verified, and move it to ``target`` only when all went well.
-
-    Raises:
-        DataError: if the archive is broken, or would write outside its own folder.
-    """
-    with complete_or_nothing(target) as folder:
-        folder.mkdir()
-        try:
-            with _quiet("monai.apps"):
-                extractall(archive, folder, has_base=False)
-        except _BROKEN as error:
-            remedy = "Nothing was unpacked. Download the archive again from its official source."
-            raise DataError([Problem("unreadable", str(archive), "a sound archive", f"'{error}'", remedy)]) from error
-        yield folder
+    return [path for path in paths if is_archive(path) and not path.is_dir()]

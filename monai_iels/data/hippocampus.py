@@ -54,12 +54,16 @@ def _find(root: Path, seed: int, cache_dir: PathLike | None, problems: list[Prob
     try:
         listed = load_decathlon_datalist(folder / "dataset.json", data_list_key="training")
         cases: list[Case] = [{key: os.path.normpath(item[key]) for key in ("image", "label")} for item in listed]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         expected = "a Decathlon data list with images and labels under 'training'"
         problem = Problem(
             "unreadable", str(folder / "dataset.json"), expected, f"'{error}'", "Copy the file again from its source."
         )
         raise DataError([problem]) from error
+    for path in sorted({Path(str(path)) for case in cases for path in case.values()}):
+        if not path.is_relative_to(folder):
+            remedy = "Copy the file there, or take the case out of dataset.json."
+            problems.append(Problem("extra", str(path), f"only files below {folder} in dataset.json", "it", remedy))
     known = [path for case in cases for path in case.values()]
     for repeated in sorted({str(path) for path in known if known.count(path) > 1}):
         remedy = "Keep one of them in dataset.json: a case may not be in training and validation."

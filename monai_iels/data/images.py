@@ -11,6 +11,8 @@
 
 """Opening one file: its size, its pixels, and what is wrong with it; and the transforms that do so in a pipeline."""
 
+import os
+import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -39,6 +41,7 @@ __all__ = [
     "as_rgb",
     "explain",
     "foreign_values",
+    "listed_values",
     "open_image",
     "open_mask",
     "open_shape",
@@ -52,9 +55,15 @@ _AGAIN = "Copy the file again from its source."
 
 def open_shape(file: str) -> tuple[int, ...]:
     """Return the size of an image, width first, or of a volume, from its header alone."""
+    if not (os.path.isfile(file) or os.path.isdir(file)) and os.path.exists(file):  # reading a pipe would never end
+        remedy = "Move it elsewhere."
+        raise DataError([Problem("unreadable", file, "a file", "a pipe, a socket or a device", remedy)])
     try:
         if file.lower().endswith(_VOLUMES):
             shape = tuple(nibabel.nifti1.load(file).shape)
+            if min(shape, default=0) < 1:
+                found = " x ".join(map(str, shape))
+                raise DataError([Problem("size", file, "at least one voxel along each axis", found, _AGAIN)])
             if len(shape) != 3:
                 problem = Problem(
                     "size", file, "a volume of 3 axes", f"one of {len(shape)}", "Save it as a 3-D volume."
@@ -62,6 +71,10 @@ def open_shape(file: str) -> tuple[int, ...]:
                 raise DataError([problem])
             return shape
         with Image.open(file) as image:
+            frames = getattr(image, "n_frames", 1) if image.format != "MPO" else 1  # MPO: a JPEG with a preview
+            if frames > 1:
+                problem = Problem("size", file, "one picture", f"{frames} in one file", "Save the one that is meant.")
+                raise DataError([problem])
             return image.size
     except Exception as error:
         raise DataError([explain(file, error)]) from error
@@ -121,10 +134,15 @@ def explain(file: PathLike, error: Exception) -> Problem:
     if start.lstrip().lower().startswith((b"<!doctype", b"<html", b"<?xml")):
         remedy = "The server sent a page instead of the file: log in there and download it again."
         return Problem("unreadable", str(path), expected, "a web page", remedy)
+    if isinstance(error, Image.DecompressionBombError):
+        expected = f"at most {2 * (Image.MAX_IMAGE_PIXELS or 0)} pixels"
+        found = f"{re.sub('[^0-9 ]', '', str(error)).split()[0]}"
+        return Problem("size", str(path), expected, found, "Cut the image into parts, or save it smaller.")
     reason = first_line(error)
     kind = "truncated" if _is_truncated(error, reason) else "unreadable"
     found = "a truncated one" if kind == "truncated" else "another content"
-    return Problem(kind, str(path), expected, f"{found} ('{reason.replace(str(path), path.name)}')", _AGAIN)
+    remedy = "Save it in that form." if "not the mode" in reason else _AGAIN
+    return Problem(kind, str(path), expected, f"{found} ('{reason.replace(str(path), path.name)}')", remedy)
 
 
 def _is_truncated(error: Exception, reason: str) -> bool:
@@ -135,11 +153,24 @@ def _is_truncated(error: Exception, reason: str) -> bool:
 def per_class(values: Sequence[int | Sequence[int]]) -> list[tuple[int, ...]]:
     """Return to each class the tuple of values that stand for it.
 
+    Raises:
+        ValueError: if these are no whole numbers, or if one stands for several classes.
+
     Example:
         >>> per_class([0, (1, 255)])
         [(0,), (1, 255)]
     """
-    return [(value,) if isinstance(value, int) else tuple(value) for value in values]
+    form = "label_values must be one whole number or list of them per class, such as [0, [1, 255]]"
+    if isinstance(values, str) or not isinstance(values, Sequence):
+        raise ValueError(f"{form}, got {values!r}.")
+    groups = [tuple(value) if isinstance(value, list | tuple) else (value,) for value in values]
+    flat = [value for group in groups for value in group]
+    if not flat or not all(type(value) is int for value in flat):
+        raise ValueError(f"{form}, got {values!r}.")
+    for value in flat:
+        if flat.count(value) > 1:
+            raise ValueError(f"label_values: {value} stands for more than one class in {values!r}; keep it in one.")
+    return groups
 
 
 class LoadFiled(MapTransform):
@@ -204,7 +235,7 @@ class LabelValuesd(MapTransform):
                 known |= inside
             if not known.all():
                 file = getattr(label, "meta", {}).get("filename_or_obj", f"the label under '{key}'")
-                raise DataError([foreign_values(str(file), np.unique(np.asarray(label)), self.values)])
+                raise DataError([foreign_values(str(file), np.unique(np.asarray(label)[~known.numpy()]), self.values)])
             case[key] = classes
         return case
 
@@ -212,10 +243,19 @@ class LabelValuesd(MapTransform):
 def foreign_values(file: str, found: np.ndarray, values: Sequence[int | Sequence[int]]) -> Problem:
     """Say which values of a mask stand for no class."""
     allowed = [value for group in per_class(values) for value in group]
-    foreign = sorted(set(found.tolist()) - set(allowed))
-    shown = ", ".join(f"{value:g}" for value in foreign[:5]) + (", ..." if len(foreign) > 5 else "")
+    shown = listed_values(sorted(set(found.tolist()) - set(allowed)))
     expected = f"only the label values {', '.join(map(str, allowed))}"
     return Problem("values", file, expected, f"also {shown}", "Correct the mask, or copy it again from its source.")
+
+
+def listed_values(values: Sequence[float]) -> str:
+    """Return the first of some numbers in words.
+
+    Example:
+        >>> listed_values([1.0, 2.5, 3.0, 4.0, 5.0, 6.0])
+        '1, 2.5, 3, 4, 5, ...'
+    """
+    return ", ".join(f"{value:g}" for value in values[:5]) + (", ..." if len(values) > 5 else "")
 
 
 LoadFileD = LoadFileDict = LoadFiled

@@ -43,7 +43,9 @@ class Problem:
     remedy: str
 
     def __str__(self) -> str:
-        return f"{self.file}: expected {self.expected}, found {self.found}. {self.remedy}"
+        sentence = f"{self.file}: expected {self.expected}, found {self.found}. {self.remedy}"
+        # names of files may hold line breaks, and bytes that are no text
+        return sentence.replace("\n", "\\n").encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 class DataError(ValueError):

@@ -20,6 +20,7 @@ import numpy as np
 from monai.config import PathLike
 from PIL import Image
 
+from monai_iels.data.cache import write_image
 from monai_iels.data.files import Case, Datalists, not_found, places, walk
 from monai_iels.data.problems import Problem
 from monai_iels.data.source import Source, generator
@@ -116,8 +117,8 @@ def _sample(folder: Path, count: int, seed: int, size: int) -> Iterator[None]:
         paths = [folder / name for name in names]
         for path in paths:
             path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(image).save(paths[0], quality=95, subsampling=0)
-        Image.fromarray(np.asarray(_VALUES, np.uint8)[label]).save(paths[1])
+        write_image(Image.fromarray(image), paths[0], quality=95, subsampling=0)
+        write_image(Image.fromarray(np.asarray(_VALUES, np.uint8)[label]), paths[1])
         yield
 
 

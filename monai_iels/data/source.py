@@ -23,7 +23,8 @@ from monai.config import PathLike
 from monai.data import partition_dataset
 from tqdm import tqdm
 
-from monai_iels.data.files import Case, Datalists, complete_or_nothing
+from monai_iels.data.cache import complete_or_nothing
+from monai_iels.data.files import Case, Datalists
 from monai_iels.data.problems import DataError, Problem
 
 __all__ = ["Archive", "Source", "case_files", "fingerprint", "generator", "name_empty", "split"]
@@ -114,6 +115,20 @@ class Source:
             size: height of the images; widths follow the originals' proportions.
         """
         root = Path(os.path.realpath(Path(root).expanduser()))
+        if root.exists() and (not root.is_dir() or any(root.iterdir())):
+            problem = Problem("extra", str(root), "a new or empty folder", "files in it", "Choose another folder.")
+            raise DataError([problem])
+        with complete_or_nothing(root, "--root") as folder:
+            folder.mkdir()
+            self.draw(folder, count, seed, size)
+        return root
+
+    def draw(self, folder: Path, count: int = 60, seed: int = 0, size: int | None = None) -> None:
+        """Draw a small set into an empty folder.
+
+        Raises:
+            ValueError: for a number that is too small.
+        """
         smallest = 2 * len(self.counts)
         if count < smallest:
             raise ValueError(f"Expected `count` >= {smallest} for {self.title}, got {count}.")
@@ -122,15 +137,9 @@ class Source:
         size = self.size if size is None else size
         if size < 24:
             raise ValueError(f"Expected `size` >= 24, got {size}: the drawings have no room for their structures.")
-        if root.exists() and (not root.is_dir() or any(root.iterdir())):
-            problem = Problem("extra", str(root), "a new or empty folder", "files in it", "Choose another folder.")
-            raise DataError([problem])
-        with complete_or_nothing(root) as folder:
-            folder.mkdir()
-            drawn = self.sample(folder, count, seed, size)
-            for _ in tqdm(drawn, desc=f"Drawing {self.title}", total=count, unit="image", disable=None):
-                pass
-        return root
+        drawn = self.sample(folder, count, seed, size)
+        for _ in tqdm(drawn, desc=f"Drawing {self.title}", total=count, unit="image", disable=None):
+            pass
 
 
 def name_empty(datalists: Datalists, root: PathLike, problems: list[Problem]) -> None:

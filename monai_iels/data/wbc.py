@@ -18,6 +18,7 @@ import numpy as np
 from monai.config import PathLike
 from PIL import Image
 
+from monai_iels.data.cache import write_image
 from monai_iels.data.files import Datalists, folder_below, pair
 from monai_iels.data.problems import Problem
 from monai_iels.data.source import Archive, Source, generator, split
@@ -56,8 +57,8 @@ def _sample(folder: Path, count: int, seed: int, size: int) -> Iterator[None]:
     folder.mkdir()
     for index in range(count):
         image, label = draw_wbc(generator(seed, index), (size, size))
-        Image.fromarray(image).save(folder / f"{index + 1:03}.bmp")
-        Image.fromarray(np.asarray(_VALUES, np.uint8)[label]).save(folder / f"{index + 1:03}.png")
+        write_image(Image.fromarray(image), folder / f"{index + 1:03}.bmp")
+        write_image(Image.fromarray(np.asarray(_VALUES, np.uint8)[label]), folder / f"{index + 1:03}.png")
         yield
 
 

@@ -18,12 +18,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
 from monai.bundle import ReferenceResolver
 from monai.bundle.utils import ID_SEP_KEY
 
 from monai_iels.bundle.config import unknown_key
-from monai_iels.errors import first_line
+from monai_iels.bundle.reading import read_mapping, read_yaml
 
 __all__ = ["Study", "by_group", "check_overrides", "choose", "presets", "read_study", "slug"]
 
@@ -52,7 +51,7 @@ def read_study(file: Path, seeds: int | None = None) -> Study:
     Raises:
         ValueError: if it is no study, with what was expected.
     """
-    content = _read_yaml(file, "a study")
+    content = read_yaml(file, "a study")
     found = sorted(map(str, content)) if isinstance(content, dict) else type(content).__name__
     if not isinstance(content, dict) or set(content) != _KEYS:
         raise ValueError(f"{file}: expected bundle, variants and seeds, found {found}.")
@@ -70,22 +69,12 @@ def read_study(file: Path, seeds: int | None = None) -> Study:
     return Study(file.stem, _bundle(file, str(content["bundle"])), variants, list(range(count)), file)
 
 
-def _read_yaml(file: Path, what: str) -> Any:
-    try:
-        return yaml.safe_load(file.read_text("utf-8"))
-    except yaml.MarkedYAMLError as error:
-        line = f" in line {error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise ValueError(f"{file}: expected {what} in YAML, found '{error.problem}'{line}.") from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ValueError(f"{file}: expected {what} in YAML, found '{first_line(error)}'.") from None
-
-
 def _is_variant(item: tuple[Any, Any]) -> bool:
     """Return whether this is a name with overrides that a JSON file of arguments can hold."""
     name, overrides = item
     try:
         json.dumps(overrides)
-    except TypeError:
+    except (TypeError, ValueError):
         return False
     return isinstance(name, str) and isinstance(overrides, dict) and all(isinstance(key, str) for key in overrides)
 
@@ -130,7 +119,11 @@ def choose(study: Study, names: Sequence[str]) -> Study:
 def presets(bundle: Path) -> dict[str, dict[str, Any]]:
     """Return the settings that a bundle's studies may run with, by name: ``paper`` is as the bundle is."""
     file = bundle / "presets.yaml"
-    return {"paper": {}, **(_read_yaml(file, "presets") if file.exists() else {})}
+    found = read_mapping(file, "presets") if file.exists() else {}
+    for name, overrides in found.items():
+        if not isinstance(overrides, dict):
+            raise ValueError(f"{file}: '{name}' must hold overrides, such as {{epochs: 10}}, got {overrides}.")
+    return {"paper": {}, **found}
 
 
 def check_overrides(study: Study, config: Mapping[str, Any]) -> None:

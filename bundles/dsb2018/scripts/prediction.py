@@ -131,7 +131,8 @@ def as_rgb(image: Image.Image) -> Image.Image:
     """
     if image.mode[0] in "IF":
         raise ValueError(f"has the mode {image.mode}; save it with 8 bits per channel")
-    if (pages := getattr(image, "n_frames", 1)) > 1:
+    pages = getattr(image, "n_frames", 1) if image.format != "MPO" else 1  # MPO: a photograph with a preview
+    if pages > 1:
         raise ValueError(f"has {pages} pages; save each as a file of its own")
     return image.convert("RGB")
 
