@@ -25,6 +25,7 @@ from monai.bundle import ConfigParser
 
 import monai_iels
 from monai_iels.bundle.config import INTERNAL, evaluating, ids, unknown_key
+from monai_iels.bundle.record import hide_secrets
 from monai_iels.data.datalists import SYNTHETIC
 from monai_iels.handlers.training import is_first_rank
 
@@ -51,6 +52,7 @@ def start_run(known: Sequence[str], dataset_dir: str, output_dir: str) -> None:
     if Path(sys.argv[0]).parts[-3:] == ("monai", "bundle", "__main__.py"):
         sys.excepthook = _in_one_sentence
     parser = evaluating(ConfigParser)
+    hide_secrets(parser)
     _track_once(parser)
     _check_settings(parser)
     for key in ids(parser.get()):
