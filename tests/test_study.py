@@ -37,6 +37,7 @@ from monai_iels import study
 from monai_iels.bundle import compose
 from monai_iels.handlers.addresses import embedded
 from monai_iels.handlers.journal import Journal
+from monai_iels.pictures import study_curves, study_panels
 from monai_iels.study import collect, difference, table, write_report
 from monai_iels.study.__main__ import main
 from monai_iels.study.report import _code, _plain, _settings
@@ -467,6 +468,14 @@ def test_a_table_of_groups_compares_within_them(tmp_path):
     assert gains["clean / B"] == pytest.approx(0.7 - 0.905)
     write_report(results, tmp_path)
     write_report(collect(tmp_path), tmp_path)
+
+
+@pytest.mark.parametrize("name", [r"$\frac$", "_hidden", "", "a\nb"])
+def test_a_name_is_drawn_as_it_is(name, tmp_path):
+    history = {"epochs": [1, 2], "val_mean_dice": [0.1, 0.2], "val_roughness": [0.1, 0.2], "val_convexity": [0.1, 0.2]}
+    study_curves({name: {name: [history], "b": [history]}}, tmp_path / "curves.png")
+    study_panels([{"image": np.zeros((8, 8)), name: np.zeros((8, 8))}], name, tmp_path / "panels.png")
+    assert (tmp_path / "curves.png").exists()
 
 
 def test_the_file_s_name_is_found_from_another_folder(tmp_path, monkeypatch):

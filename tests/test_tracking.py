@@ -339,6 +339,13 @@ def test_a_password_is_used_and_written_nowhere(password, server, tmp_path, capf
     assert "MLFLOW_TRACKING_PASSWORD" not in os.environ
 
 
+def test_an_address_that_is_none_is_told(tmp_path):
+    with pytest.raises(RuntimeError) as caught:
+        run(configs("wbc", "train"), **options("wbc", tmp_path / "out", tracking_uri=5000))
+    assert str(caught.value.__cause__) == "--tracking_uri must be an address such as http://HOST:5000, got 5000"
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("by_environment", [True, False])
 def test_a_password_is_not_written_where_the_server_is_away(by_environment, tmp_path, monkeypatch, capsys):
     uri = f"http://me:Xy9@Zw8@127.0.0.1:{free_port()}"
@@ -417,6 +424,20 @@ def test_a_file_that_is_no_journal_is_told(line, tmp_path, capsys):
     assert handlers_main(["replay", str(tmp_path)]) == 1
     sentence = f"{journal.file}, line 2 must be an entry of a training's journal, got '{line}'\n"
     assert capsys.readouterr().err == sentence
+
+
+def test_a_full_disk_at_the_start_costs_the_run_s_tracking_alone(tmp_path, capsys):
+    """The first entry could not be written, the next ones could."""
+    journal = Journal(tmp_path / "tracking")
+    journal.folder.mkdir()
+    journal.append("metrics", step=1, values={"a": 1.0})
+    assert journal.has_metrics(1)
+    courier = Courier(journal)
+    courier.start()
+    assert not courier.close(patience=0.5)
+    (journal.folder / "delivered").write_text('{"count": "x"}')
+    assert handlers_main(["replay", str(tmp_path)]) == 1
+    assert f"{journal.file} must begin with a run, got 'metrics'" in capsys.readouterr().err
 
 
 def test_a_mark_from_elsewhere_leads_to_no_other_run(server, tmp_path):

@@ -38,9 +38,14 @@ def hide_secrets(parser: ConfigParser) -> None:
     """Take user names and passwords out of the tracking addresses of a config; the process remembers them.
 
     What MONAI's ``--tracking mlflow`` has written of the config by then is written anew.
+
+    Raises:
+        ValueError: for an address that is no text.
     """
     before = json.dumps(parser.get(), default=str)
-    resolved = parser.get_parsed_content("tracking_uri")
+    resolved = parser.get_parsed_content("tracking_uri") if "tracking_uri" in parser else None
+    if not isinstance(resolved, str | None):
+        raise ValueError(f"--tracking_uri must be an address such as http://HOST:5000, got {resolved}")
     if resolved and remember(resolved) != resolved:
         parser["tracking_uri"] = public(resolved)
     _hide(parser.get())

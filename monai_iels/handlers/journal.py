@@ -123,7 +123,7 @@ class Journal:
 
     def _own_address(self) -> str:
         """Return the last address in the journal; a resumed training may have been given another one."""
-        return next((e["tracking_uri"] for e in reversed(self.entries()) if "tracking_uri" in e), "")
+        return next((str(e["tracking_uri"]) for e in reversed(self.entries()) if "tracking_uri" in e), "")
 
     def has_metrics(self, step: int) -> bool:
         """Return whether metrics of this step are recorded."""
@@ -152,7 +152,8 @@ class Journal:
             mark = {key: found.get(key, value) for key, value in {**fresh, "address": own}.items()}
         except (OSError, ValueError, AttributeError):  # nothing yet, or unreadable: what is sent twice counts once
             return fresh
-        return mark if mark["address"] == fresh["address"] else fresh
+        sound = isinstance(mark["count"], int) and isinstance(mark["waiting"], list)
+        return mark if sound and mark["address"] == fresh["address"] else fresh
 
     def mark(self, count: int, run_id: str | None, address: str | None = None, waiting: Sequence[int] = ()) -> None:
         """Note that the first ``count`` entries arrived at an address, but for the artifacts that wait."""
@@ -220,7 +221,7 @@ def _checked(place: str, line: str, number: int) -> dict[str, Any]:
     with contextlib.suppress(ValueError, KeyError, TypeError):
         entry = json.loads(line)
         wanted = {"time": int, **_KINDS[entry["kind"]]}
-        in_order = (entry["kind"] == "open") == (number == 1)
+        in_order = entry["kind"] != "open" or number == 1
         if in_order and all(isinstance(entry[key], kind) for key, kind in wanted.items()):
             return entry
     raise ValueError(f"{place} must be an entry of a training's journal, got '{line[:80]}'")
@@ -248,8 +249,11 @@ def deliver(journal: Journal, uri: str | None = None, stop: threading.Event | No
     """
     from mlflow import MlflowClient
 
-    if not journal.entries():
+    entries = journal.entries()
+    if not entries:
         return None
+    if entries[0]["kind"] != "open":
+        raise ValueError(f"{journal.file} must begin with a run, got '{entries[0]['kind']}'")
     journal.refuse_links()
     address = remember(uri) if uri else journal.address()
     with journal.delivery(), _impatient(), signed_in(address) as reachable:
