@@ -51,7 +51,7 @@ def _replay(journal: Journal, tracking_uri: str | None) -> bool:
         run_id = deliver(journal, address)
     except Exception as error:
         print(
-            f"{journal.folder}: expected a server at {address} that takes {count} entries, found "
+            f"{journal.folder}: expected a server that takes {count} entries at {address}, found "
             f"'{first_line(error)}'. If it has moved, or wants a password, set --tracking_uri or MLFLOW_TRACKING_URI.",
             file=sys.stderr,
         )
