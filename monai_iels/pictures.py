@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
@@ -37,6 +38,7 @@ __all__ = [
 
 _CLASSES = ListedColormap(["black", "deepskyblue", "gold", "tomato", "limegreen", "orchid"])
 _LARGEST = 256
+_NAMES_AS_THEY_ARE = rc_context({"text.parse_math": False})  # a name with two $ is no formula
 _STYLES = ("-", "--", ":")
 
 
@@ -85,6 +87,7 @@ def upright_image(image: np.ndarray, index: int) -> np.ndarray:
     return np.clip((pixels - low) / max(high - low, 1e-6), 0, 1).squeeze(-1 if len(channels) == 1 else ())
 
 
+@_NAMES_AS_THEY_ARE
 def contact_sheet(panels: Sequence[Panel], classes: Sequence[str], file: Path, each: int = 3) -> None:
     """Show image, truth, prediction and error of the worst, the median and the best cases.
 
@@ -121,6 +124,7 @@ def contact_sheet(panels: Sequence[Panel], classes: Sequence[str], file: Path, e
     figure.savefig(file, dpi=100)
 
 
+@_NAMES_AS_THEY_ARE
 def layer_sheet(rows: Sequence[Mapping[str, np.ndarray]], title: str, file: Path) -> None:
     """Show what goes into a layer and what comes out: a row a case, a column a step, as the paper's figures do.
 
@@ -173,6 +177,7 @@ def curves(history: Sequence[Mapping[str, float]], file: Path) -> None:
     figure.savefig(file, dpi=100)
 
 
+@_NAMES_AS_THEY_ARE
 def study_curves(groups: Mapping[str, Mapping[str, Sequence[Mapping[str, Sequence[float]]]]], file: Path) -> None:
     """Plot Dice, roughness and convexity over the epochs: a row a group, a line a variant, its seeds' range shaded.
 

@@ -39,9 +39,9 @@ from PIL import Image
 from torch import nn
 
 from monai_iels.errors import first_line
+from monai_iels.handlers.addresses import remember, signed_in
 from monai_iels.handlers.journal import Journal, deliver
 from monai_iels.handlers.reports import read_csv
-from monai_iels.handlers.tracking import default_tracking_uri
 from monai_iels.handlers.training import is_first_rank, save_complete
 
 __all__ = ["export_version", "main", "promote", "register"]
@@ -79,7 +79,7 @@ def register(output_dir: str, name: str) -> bool:
         return False
     try:
         run_id = deliver(journal)
-        with _tracking(entries[0]["tracking_uri"]):
+        with _tracking(journal.address()):
             versions = _log_models(folder, name, str(run_id), entries)
     except Exception as error:
         logger.warning(
@@ -98,11 +98,12 @@ def _tracking(uri: str) -> Iterator[None]:
     names = ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI")
     environment = {name: os.environ.get(name) for name in names}
     before = mlflow.get_tracking_uri() if mlflow.is_tracking_uri_set() else ""
-    mlflow.set_tracking_uri(uri)
-    mlflow.set_registry_uri(uri)
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     try:
-        yield
+        with signed_in(remember(uri)) as reachable:
+            mlflow.set_tracking_uri(reachable)
+            mlflow.set_registry_uri(reachable)
+            yield
     finally:
         mlflow.set_tracking_uri(before)
         mlflow.set_registry_uri("")
@@ -245,16 +246,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the result is the exit code."""
     options = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    uri = options.tracking_uri or default_tracking_uri(options.root)
-    database = Path(uri.removeprefix("sqlite:///"))
-    if uri.startswith("sqlite:///") and not database.exists():
-        print(
-            f"{database}: expected the database of a training, found none. Set --root to its output folder, or "
-            "--tracking_uri to a server.",
-            file=sys.stderr,
-        )
-        return 1
     try:
+        uri = options.tracking_uri or Journal(Path(options.root) / "tracking").address()
+        database = Path(uri.removeprefix("sqlite:///"))
+        if uri.startswith("sqlite:///") and not database.exists():
+            raise FileNotFoundError(
+                f"{database}: expected the database of a training, found none. Set --root to its output folder, or "
+                "--tracking_uri to a server."
+            )
         with _tracking(uri):
             return options.run(options)
     except (mlflow.exceptions.MlflowException, FileNotFoundError, ValueError) as error:

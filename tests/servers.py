@@ -11,13 +11,17 @@
 
 """Real tracking servers and real processes, for the tests."""
 
+import base64
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
+import urllib.error
 import urllib.request
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import mlflow
@@ -64,6 +68,55 @@ class Server:
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         wait_for(lambda: not answers(f"{self.uri}/health"), 20)
+
+
+class Gate:
+    """A proxy in front of a server: it asks for a user and a password, or takes its time."""
+
+    def __init__(self, server, user=None, password=None, delay=0.0):
+        wanted = user and "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+        class Handler(BaseHTTPRequestHandler):
+            def forward(self):
+                time.sleep(delay)
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0))) or None
+                if self.headers.get("Authorization") != wanted:
+                    return self.answer(401, b"who are you?", {})
+                request = urllib.request.Request(server.uri + self.path, body, dict(self.headers), method=self.command)
+                try:
+                    with urllib.request.urlopen(request) as reply:
+                        return self.answer(reply.status, reply.read(), reply.headers)
+                except urllib.error.HTTPError as error:
+                    return self.answer(error.code, error.read(), error.headers)
+
+            def answer(self, status, body, headers):
+                self.send_response(status)
+                self.send_header("Content-Type", headers.get("Content-Type", "text/plain"))
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *arguments):
+                pass
+
+            do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = forward
+
+        self.proxy = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.host = f"127.0.0.1:{self.proxy.server_address[1]}"
+        threading.Thread(target=self.proxy.serve_forever, daemon=True).start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.proxy.shutdown()
+        self.proxy.server_close()
+
+
+def files_with(folder, *secrets):
+    """Return the files below a folder that have one of these words in them."""
+    files = [path for path in Path(folder).rglob("*") if path.is_file()]
+    return [path for path in files if any(secret.encode() in path.read_bytes() for secret in secrets)]
 
 
 def answers(url):

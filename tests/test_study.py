@@ -12,6 +12,7 @@
 """Studies: run, interrupted, continued, reported; a variant that fails; numbers recomputed from the raw runs."""
 
 import csv
+import html
 import json
 import os
 import re
@@ -29,16 +30,17 @@ from filelock import FileLock
 from monai.bundle import ConfigParser
 from monai.data import MetaTensor
 from monai.transforms import Compose
-from servers import wait_for
+from servers import Gate, files_with, wait_for
 from test_bundle import BUNDLES, FEATURES, history, run
 
 from monai_iels import study
 from monai_iels.bundle import compose
+from monai_iels.handlers.addresses import embedded
 from monai_iels.handlers.journal import Journal
-from monai_iels.handlers.tracking import embedded
+from monai_iels.pictures import study_curves, study_panels
 from monai_iels.study import collect, difference, table, write_report
 from monai_iels.study.__main__ import main
-from monai_iels.study.report import _settings
+from monai_iels.study.report import _code, _plain, _settings
 from monai_iels.study.running import _outcomes
 
 STUDIES = sorted(BUNDLES.glob("*/studies/*.yaml"))
@@ -265,6 +267,84 @@ def test_pictures_can_be_left_out(tiny, tmp_path):
         assert ("panels" in (folder / "report.md").read_text()) == there
 
 
+LIVE, SCRIPT = '=HYPERLINK("http://x")', "<script>alert(1)</script>"
+KILL = "__import__('os').kill(__import__('os').getpid(), 9)"
+
+
+@pytest.fixture(scope="module")
+def hostile(server, tmp_path_factory):
+    """Run a study on a server with a password, of which one training is killed before it is tracked, and one after."""
+    folder = tmp_path_factory.mktemp("hostile")
+    short = {**TINY, "epochs": 1}
+    variants = {
+        LIVE: short,
+        SCRIPT: {**short, "loss": f"$lambda *both: {KILL}"},
+        "`a` *b*": {**short, "loss": f"${KILL}"},
+    }
+    file = write_study(folder / "s.yaml", variants, seeds=1)
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("MLFLOW_TRACKING")}
+    command = [sys.executable, "-m", "monai_iels.study", "run", str(file), "--output_dir", str(folder / "out")]
+    with Gate(server, "me", "Xy9@/Zw8") as gate:
+        uri = f"http://me:Xy9@/Zw8@{gate.host}"
+        command += ["--preset", "cpu", "--jobs", "2", "--tracking_uri", uri]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    return folder / "out", done.stdout + done.stderr, gate.host
+
+
+def test_a_study_s_password_is_used_and_written_nowhere(hostile, server):
+    out, log, host = hostile
+    assert not files_with(out, "Xy9", "Zw8")
+    assert not files_with(server.folder, "Xy9", "Zw8")
+    assert "Xy9" not in log
+    assert json.loads((out / "study.json").read_text())["tracking_uri"] == f"http://{host}"
+    assert Journal(out / "hyperlink-http-x" / "seed-0" / "tracking").status() == "FINISHED"
+
+
+def test_a_killed_training_is_killed_everywhere(hostile, server):
+    out, log, _ = hostile
+    about = json.loads((out / "study.json").read_text())
+    where = f"tags.`mlflow.parentRunId` = '{about['run_id']}'"
+    client = mlflow.MlflowClient(server.uri)
+    runs = client.search_runs([client.get_run(about["run_id"]).info.experiment_id], where)
+    assert {run.data.tags["study.variant"]: run.info.status for run in runs} == {LIVE: "FINISHED", SCRIPT: "KILLED"}
+    page = html.unescape((out / "report.html").read_text())
+    for variant in (SCRIPT, "`a` *b*"):
+        assert f"{variant}, seed 0: KILLED after" in log
+        assert about["ended"][f"{variant}, seed 0"] == "KILLED"
+        assert f"Not finished: {variant}, seed 0: KILLED" in page
+    assert "FAILED" not in page + (out / "report.md").read_text() + (out / "table.csv").read_text()
+
+
+def test_names_stay_text_on_the_page_and_in_the_table(hostile):
+    out, _, _ = hostile
+    with (out / "table.csv").open(newline="") as stream:
+        rows = {row["variant"]: row for row in csv.DictReader(stream)}
+    assert list(rows) == [f"'{LIVE}", SCRIPT, "`a` *b*"]
+    assert float(rows[f"'{LIVE}"]["dice"]) >= 0
+    for name in ("report.md", "report.html"):
+        assert "<script" not in (out / name).read_text().lower()
+    lines = (out / "report.md").read_text().splitlines()
+    assert any(line.startswith('| =HYPERLINK("http\\://x") | ') for line in lines)
+    assert "| &lt;script&gt;alert(1)&lt;/script&gt; | KILLED |  |  |  |  |" in lines
+    assert r"| \`a\` \*b\* | KILLED |  |  |  |  |" in lines
+
+
+def test_markdown_shows_text_as_it_is():
+    markdown = pytest.importorskip("markdown_it").MarkdownIt("gfm-like", {"linkify": False})
+    for text in (
+        LIVE,
+        SCRIPT,
+        "a | b",
+        "[x](javascript:1)",
+        "*a* _b_ ~~c~~ `d` iel_steps",
+        "a &amp; b\\",
+        "a@b.c www.x",
+    ):
+        shown = html.unescape(markdown.render(f"Note: {_plain(text)}"))
+        assert shown == f"<p>Note: {text}</p>\n"
+        assert html.unescape(markdown.render(f"Note: {_code(text)}")) == f"<p>Note: <code>{text}</code></p>\n"
+
+
 class Echo:
     """A crew that trains nothing."""
 
@@ -388,6 +468,14 @@ def test_a_table_of_groups_compares_within_them(tmp_path):
     assert gains["clean / B"] == pytest.approx(0.7 - 0.905)
     write_report(results, tmp_path)
     write_report(collect(tmp_path), tmp_path)
+
+
+@pytest.mark.parametrize("name", [r"$\frac$", "_hidden", "", "a\nb"])
+def test_a_name_is_drawn_as_it_is(name, tmp_path):
+    history = {"epochs": [1, 2], "val_mean_dice": [0.1, 0.2], "val_roughness": [0.1, 0.2], "val_convexity": [0.1, 0.2]}
+    study_curves({name: {name: [history], "b": [history]}}, tmp_path / "curves.png")
+    study_panels([{"image": np.zeros((8, 8)), name: np.zeros((8, 8))}], name, tmp_path / "panels.png")
+    assert (tmp_path / "curves.png").exists()
 
 
 def test_the_file_s_name_is_found_from_another_folder(tmp_path, monkeypatch):

@@ -16,16 +16,20 @@ import os
 import shutil
 import signal
 import subprocess
+import time
+import uuid
 from pathlib import Path
 
 import mlflow
 import pytest
+from mlflow.exceptions import MlflowException
 from monai.bundle import create_workflow
-from servers import Server, free_port, options, runs_of, start_process, steps_of, wait_for
+from servers import Gate, Server, files_with, free_port, options, runs_of, start_process, steps_of, wait_for
 from test_bundle import FEATURES, configs, history, run
 
 from monai_iels.handlers.__main__ import main as handlers_main
-from monai_iels.handlers.journal import Journal, deliver
+from monai_iels.handlers.addresses import public, remember, signed_in, variables
+from monai_iels.handlers.journal import Courier, Journal, deliver
 
 
 def test_a_training_is_tracked_end_to_end(tracked, server):
@@ -233,7 +237,7 @@ def test_two_trainings_at_once_stay_apart(server, tmp_path):
 def test_what_a_server_refuses_for_good_does_not_hold_up_the_rest(tmp_path, caplog):
     journal = Journal(tmp_path / "tracking")
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
-    journal.begin(key="k", tracking_uri=uri, experiment="e", artifact_location=tmp_path.as_uri(), name="n")
+    journal.begin(key="k", tracking_uri=uri, experiment="e", name="n")
     journal.append("params", values={"a": 1})
     journal.append("params", values={"a": 2})  # MLflow never takes another value
     journal.append("metrics", step=1, values={"b": 3.0})
@@ -245,13 +249,317 @@ def test_what_a_server_refuses_for_good_does_not_hold_up_the_rest(tmp_path, capl
 
 def test_a_torn_last_line_of_a_journal_is_no_entry(tmp_path):
     journal = Journal(tmp_path)
-    journal.begin(key="k", tracking_uri="", experiment="e", artifact_location=None, name="n")
+    journal.begin(key="k", tracking_uri="", experiment="e", name="n")
     journal.append("metrics", step=1, values={"a": 1.0})
     with journal.file.open("a") as stream:
         stream.write('{"kind": "metr')
     assert [entry["kind"] for entry in journal.entries()] == ["open", "metrics"]
     journal.append("resumed")
     assert [entry["kind"] for entry in journal.entries()] == ["open", "metrics", "resumed"]
+
+
+def new_journal(folder, uri, experiment="e"):
+    journal = Journal(folder)
+    journal.begin(key=uuid.uuid4().hex, tracking_uri=uri, experiment=experiment, name="n")
+    return journal
+
+
+# secrets
+
+
+@pytest.mark.parametrize(
+    ("uri", "address"),
+    [
+        ("http://h:5000", "http://h:5000"),
+        ("http://u:p@h:5000/mlflow", "http://h:5000/mlflow"),
+        ("http://u:p@ss@h", "http://h"),
+        ("https://u:p/ss@h:5000", "https://h:5000"),
+        ("http://u:p?s#s@h", "http://h"),
+        ("HTTP://u:p@h", "HTTP://h"),
+        (" http://u:p@h", " http://h"),
+        ("'http://u:p@h'", "'http://h'"),
+        ("http:/u:p@h", "http:/h"),
+        ("u:p@h:5000", "u:h:5000"),
+        ("http://token@h", "http://h"),
+        ("postgresql://u@h/db", "postgresql://u@h/db"),
+        ("postgresql+psycopg2://u:p@h/db", "postgresql+psycopg2://h/db"),
+        ("postgresql://h/db?sslmode=require", "postgresql://h/db?sslmode=require"),
+        ("postgresql://h/db?user=u&password=p@ss", "postgresql://h/db?user=u"),
+        ("mssql+pyodbc:///?odbc_connect=PWD%3Dp", "mssql+pyodbc:///"),
+        ("sqlite:////home/me@work:1/mlflow.db", "sqlite:////home/me@work:1/mlflow.db"),
+        ("/home/a:me@work/mlruns", "/home/a:me@work/mlruns"),
+    ],
+)
+def test_an_address_without_its_secrets(uri, address):
+    assert public(uri) == address
+
+
+def test_a_database_s_password_stays_in_memory(monkeypatch):
+    address = remember("postgresql://me:Xy9%40Zw8@host/db")
+    assert address == "postgresql://host/db"
+
+    def connect():
+        with signed_in(address) as uri:
+            raise ValueError(f"no {uri} with Xy9@Zw8")
+
+    with pytest.raises(MlflowException, match=r"^no postgresql://host/db with \*\*\*$") as caught:
+        connect()
+    assert caught.value.__suppress_context__
+    assert variables(address) == {"MLFLOW_TRACKING_URI": "postgresql://me:Xy9%40Zw8@host/db"}
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://me:Xy9@other")
+    assert variables("http://other") == {
+        "MLFLOW_TRACKING_URI": "http://other",
+        "MLFLOW_TRACKING_USERNAME": "me",
+        "MLFLOW_TRACKING_PASSWORD": "Xy9",
+    }
+    assert variables("http://another") == {"MLFLOW_TRACKING_URI": "http://another"}  # not told to strangers
+
+
+@pytest.mark.parametrize("password", ["Xy9@Zw8", "Xy9/Zw8", "Xy9%2FZw8"])
+def test_a_password_is_used_and_written_nowhere(password, server, tmp_path, capfd):
+    """Not below the output folder, nor in the server's artifacts, database and log."""
+    name = f"a secret with {password[3]}"
+    with Gate(server, "me", password.replace("%2F", "/")) as gate:
+        overrides = options(
+            "wbc", tmp_path, epochs=1, experiment_name=name, tracking_uri=f"http://me:{password}@{gate.host}"
+        )
+        extra = {"register_model": "secret", "tracking": "mlflow"} if "@" in password else {}
+        run(configs("wbc", "train"), **overrides, **extra)
+        run(configs("wbc", "train", "evaluate"), **overrides)
+    (found,) = runs_of(server.uri, name)
+    assert found.info.status == "FINISHED"
+    assert found.data.params["tracking_uri"] == f"http://{gate.host}"
+    client = mlflow.MlflowClient(server.uri)
+    assert "evaluation" in {item.path for item in client.list_artifacts(found.info.run_id)}
+    assert bool(client.search_model_versions(f"run_id='{found.info.run_id}'")) == bool(extra)
+    assert json.loads((tmp_path / "evaluate.json").read_text())["tracking_uri"] == f"http://{gate.host}"
+    assert len(list(tmp_path.glob("config_*.json"))) == bool(extra)  # MONAI's own
+    assert not files_with(tmp_path, "Xy9", "Zw8")
+    assert not files_with(server.folder, "Xy9", "Zw8")
+    assert "MLFLOW_TRACKING_PASSWORD" not in os.environ
+
+
+def test_an_address_that_is_none_is_told(tmp_path):
+    with pytest.raises(RuntimeError) as caught:
+        run(configs("wbc", "train"), **options("wbc", tmp_path / "out", tracking_uri=5000))
+    assert str(caught.value.__cause__) == "--tracking_uri must be an address such as http://HOST:5000, got 5000"
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("by_environment", [True, False])
+def test_a_password_is_not_written_where_the_server_is_away(by_environment, tmp_path, monkeypatch, capsys):
+    uri = f"http://me:Xy9@Zw8@127.0.0.1:{free_port()}"
+    if by_environment:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    else:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", "")
+    run(configs("wbc", "train"), **options("wbc", tmp_path, epochs=1, tracking_uri=None if by_environment else uri))
+    assert "Tracking is not delivered for now" in (tmp_path / "training.log").read_text()
+    assert not files_with(tmp_path, "Xy9", "Zw8")
+    capsys.readouterr()
+    assert handlers_main(["replay", str(tmp_path), "--tracking_uri", uri]) == 1
+    told = capsys.readouterr().err
+    assert "If it has moved, or wants a password, set --tracking_uri or MLFLOW_TRACKING_URI." in told
+    assert "Xy9" not in told
+    assert len(told.splitlines()) == 1
+
+
+# journals from elsewhere
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"file": "../../id_rsa"},
+        {"file": "ABSOLUTE"},
+        {"file": ".."},
+        {"file": "..\\id_rsa"},
+        {"file": "link"},
+        {"file": "0-a.txt", "name": "../a.txt"},
+        {"file": "0-a.txt", "place": "../elsewhere"},
+        {"file": "0-a.txt", "place": "/elsewhere"},
+    ],
+    ids=str,
+)
+def test_a_journal_leads_to_no_file_outside_its_folder(entry, server, tmp_path):
+    """It is neither sent nor deleted, and the rest of the journal is delivered."""
+    secret = tmp_path / "id_rsa"
+    secret.write_text("private")
+    journal = new_journal(tmp_path / "out" / "tracking", server.uri, "from elsewhere")
+    (journal.folder / "files" / "link").symlink_to(secret)
+    (journal.folder / "files" / "0-a.txt").write_text("mine")
+    entry = {"name": "a.txt", "place": "", **entry, "file": entry["file"].replace("ABSOLUTE", str(secret))}
+    journal.append("artifact", **entry)
+    journal.append("metrics", step=1, values={"a": 1.0})
+    assert handlers_main(["replay", str(tmp_path)]) == 0
+    run_id = journal.delivered()["run_id"]
+    client = mlflow.MlflowClient(server.uri)
+    assert client.get_run(run_id).data.metrics == {"a": 1.0}
+    assert client.list_artifacts(run_id) == []
+    assert secret.read_text() == "private"
+    assert (journal.folder / "files" / "0-a.txt").read_text() == "mine"
+    refused = json.loads((journal.folder / "refused.jsonl").read_text())
+    assert " must be a " in refused.pop("reason")
+    assert refused.items() >= entry.items()
+
+
+@pytest.mark.parametrize("name", ["files", "refused.jsonl", "delivered", ".delivery.lock"])
+def test_a_journal_with_links_is_refused(name, tmp_path, capsys):
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "id_rsa").write_text("private")
+    journal = new_journal(tmp_path / "tracking", "http://127.0.0.1:9")
+    (journal.folder / "files").rmdir()
+    (journal.folder / name).symlink_to(tmp_path / "precious")
+    journal.append("artifact", file="id_rsa", name="id_rsa", place="")
+    assert handlers_main(["replay", str(tmp_path)]) == 1
+    assert f"{journal.folder / name} is a link" in capsys.readouterr().err
+    assert (tmp_path / "precious" / "id_rsa").read_text() == "private"
+
+
+@pytest.mark.parametrize("line", ["{", "[]", "{}", '{"kind": "shell", "time": 1}', '{"kind": "params", "time": 1}'])
+def test_a_file_that_is_no_journal_is_told(line, tmp_path, capsys):
+    journal = new_journal(tmp_path / "tracking", "http://127.0.0.1:9")
+    with journal.file.open("a") as stream:
+        stream.write(f"{line}\n")
+    assert handlers_main(["replay", str(tmp_path)]) == 1
+    sentence = f"{journal.file}, line 2 must be an entry of a training's journal, got '{line}'\n"
+    assert capsys.readouterr().err == sentence
+
+
+def test_a_full_disk_at_the_start_costs_the_run_s_tracking_alone(tmp_path, capsys):
+    """The first entry could not be written, the next ones could."""
+    journal = Journal(tmp_path / "tracking")
+    journal.folder.mkdir()
+    journal.append("metrics", step=1, values={"a": 1.0})
+    assert journal.has_metrics(1)
+    courier = Courier(journal)
+    courier.start()
+    assert not courier.close(patience=0.5)
+    (journal.folder / "delivered").write_text('{"count": "x"}')
+    assert handlers_main(["replay", str(tmp_path)]) == 1
+    assert f"{journal.file} must begin with a run, got 'metrics'" in capsys.readouterr().err
+
+
+def test_a_mark_from_elsewhere_leads_to_no_other_run(server, tmp_path):
+    """A run is written to only if it is this journal's; one that is not there any more is made anew."""
+    client = mlflow.MlflowClient(server.uri)
+    other = client.create_run("0").info.run_id
+    journal = new_journal(tmp_path, server.uri)
+    journal.append("metrics", step=1, values={"a": 1.0})
+    for run_id in (other, "0" * 32):
+        journal.mark(1, run_id)
+        mine = deliver(journal)
+        assert mine not in (other, "0" * 32)
+        assert client.get_run(mine).data.metrics == {"a": 1.0}
+    assert client.get_run(other).data.metrics == {}
+
+
+def test_a_journal_is_delivered_to_another_server(server, tmp_path, monkeypatch, capsys, caplog):
+    """By --tracking_uri, or MLFLOW_TRACKING_URI; what went to the first one and is not kept is told."""
+    first, second = (f"sqlite:///{tmp_path / name / 'mlflow.db'}" for name in ("first", "second"))
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+    journal = new_journal(tmp_path / "out" / "tracking", first)
+    (tmp_path / "a.txt").write_text("a")
+    journal.keep(tmp_path / "a.txt")
+    journal.append("metrics", step=1, values={"a": 1.0})
+    assert handlers_main(["replay", str(tmp_path / "out")]) == 0
+    assert "3 entries delivered" in capsys.readouterr().out
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")  # goes after the option
+    assert handlers_main(["replay", str(tmp_path / "out"), "--tracking_uri", second]) == 0
+    (moved,) = runs_of(second, "e")
+    assert f"3 entries delivered to run {moved.info.run_id} at {second}." in capsys.readouterr().out
+    assert moved.data.metrics == {"a": 1.0}
+    assert moved.info.artifact_uri.startswith((tmp_path / "second" / "mlartifacts").as_uri())
+    assert (
+        f"a.txt went to another server before and are not kept here; run {moved.info.run_id} lacks them." in caplog.text
+    )
+    caplog.clear()
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", first)
+    assert handlers_main(["replay", str(tmp_path / "out")]) == 0
+    assert len(runs_of(first, "e")) == 1
+    assert "lacks" not in caplog.text  # it has the file
+
+
+# entries are independent
+
+
+def test_a_refused_tag_costs_only_itself(server, tmp_path):
+    journal = new_journal(tmp_path, server.uri)
+    journal.append("tags", values={"mlflow.parentRunId": "parent", "a=b\n": "illegal", "cohort": "c"})
+    journal.append("params", values={"a": 1, "b" * 300: 2})
+    journal.append("metrics", step=1, values={"a": 1.0, "b=\n": 2.0})
+    data = mlflow.MlflowClient(server.uri).get_run(deliver(journal)).data
+    assert data.tags.items() >= {"mlflow.parentRunId": "parent", "cohort": "c"}.items()
+    assert (data.params, data.metrics) == ({"a": "1"}, {"a": 1.0})
+    refused = [json.loads(line)["values"] for line in (tmp_path / "refused.jsonl").read_text().splitlines()]
+    assert refused == [{"a=b\n": "illegal"}, {"b" * 300: 2}, {"b=\n": 2.0}]
+
+
+def test_a_broken_store_for_files_hides_no_numbers(server, tmp_path):
+    journal = new_journal(tmp_path / "tracking", server.uri)
+    for name, content in (("a.txt", "old"), ("b.txt", "b"), ("a.txt", "new")):
+        (tmp_path / name).write_text(content)
+        journal.keep(tmp_path / name, "files")
+    journal.append("metrics", step=1, values={"a": 1.0})
+    journal.append("status", status="FINISHED")
+    store = server.folder / "artifacts"
+    aside = store.rename(server.folder / "aside") if store.exists() else None
+    store.write_text("a file where a folder should be")
+    try:
+        with pytest.raises(RuntimeError, match=r"2 files could not be stored, b.txt because of"):
+            deliver(journal)
+    finally:
+        store.unlink()
+        if aside:
+            aside.rename(store)
+    client = mlflow.MlflowClient(server.uri)
+    run_id = journal.delivered()["run_id"]
+    found = client.get_run(run_id)
+    assert (found.info.status, found.data.metrics) == ("FINISHED", {"a": 1.0})
+    journal.append("metrics", step=2, values={"a": 2.0})
+    assert deliver(journal) == run_id
+    assert [item.path for item in client.list_artifacts(run_id, "files")] == ["files/a.txt", "files/b.txt"]
+    assert Path(client.download_artifacts(run_id, "files/a.txt", str(tmp_path))).read_text() == "new"
+    assert (journal.pending(), list((tmp_path / "tracking" / "files").iterdir())) == ([], [])
+
+
+def test_a_mark_of_before_is_understood(server, tmp_path):
+    journal = new_journal(tmp_path, server.uri)
+    run_id = deliver(journal)
+    journal.append("metrics", step=1, values={"a": 1.0})
+    journal.append("metrics", step=2, values={"a": 2.0})
+    (tmp_path / "delivered").write_text(json.dumps({"count": 2, "run_id": run_id}))
+    assert journal.pending() == [2]
+    assert deliver(journal) == run_id
+    assert steps_of(server.uri, run_id, "a") == [2]
+
+
+def test_a_slow_server_is_waited_for_while_it_takes_something(server, tmp_path):
+    with Gate(server, delay=0.15) as gate:
+        journal = new_journal(tmp_path, f"http://{gate.host}")
+        for step in range(30):
+            journal.append("metrics", step=step, values={"a": 1.0})
+        courier = Courier(journal)
+        courier.start()
+        began = time.monotonic()
+        assert courier.close(patience=2.5)
+        assert time.monotonic() - began > 4.5
+    assert steps_of(server.uri, courier.run_id, "a") == list(range(30))
+    journal.append("metrics", step=30, values={"a": 1.0})
+    courier = Courier(journal)
+    courier.start()
+    assert not courier.close(patience=1.0)  # nobody answers
+
+
+def test_a_resumed_training_tracks_where_it_is_told(server, tmp_path):
+    run(configs("wbc", "train"), **options("wbc", tmp_path, epochs=1))
+    moved = options("wbc", tmp_path, epochs=2, resume=True, tracking_uri=server.uri, experiment_name="monai_iels")
+    run(configs("wbc", "train"), **moved)
+    (found,) = runs_of(server.uri, "monai_iels")
+    assert found.info.status == "FINISHED"
+    assert steps_of(server.uri, found.info.run_id, "loss") == [1, 2]
+    assert Journal(tmp_path / "tracking").address() == server.uri
 
 
 @pytest.mark.skipif(

@@ -28,10 +28,43 @@ from monai_iels.bundle.config import INTERNAL, evaluating, is_plain
 from monai_iels.data.datalists import SYNTHETIC
 from monai_iels.data.files import Datalists
 from monai_iels.data.source import fingerprint
-from monai_iels.handlers.tracking import public
+from monai_iels.handlers.addresses import public, remember
 from monai_iels.layers import InverseEvolutionLayer
 
-__all__ = ["describe", "settings", "tags"]
+__all__ = ["describe", "hide_secrets", "settings", "tags"]
+
+
+def hide_secrets(parser: ConfigParser) -> None:
+    """Take user names and passwords out of the tracking addresses of a config; the process remembers them.
+
+    What MONAI's ``--tracking mlflow`` has written of the config by then is written anew.
+
+    Raises:
+        ValueError: for an address that is no text.
+    """
+    before = json.dumps(parser.get(), default=str)
+    resolved = parser.get_parsed_content("tracking_uri") if "tracking_uri" in parser else None
+    if not isinstance(resolved, str | None):
+        raise ValueError(f"--tracking_uri must be an address such as http://HOST:5000, got {resolved}")
+    if resolved and remember(resolved) != resolved:
+        parser["tracking_uri"] = public(resolved)
+    _hide(parser.get())
+    if json.dumps(parser.get(), default=str) == before:
+        return
+    parser.parse(reset=True)
+    exported = str(parser.get("save_execute_config", "")).strip("'")  # a path, or "FOLDER + '/NAME'"
+    for file in (Path(exported), Path(parser.get_parsed_content("output_dir")) / Path(exported).name):
+        if file.is_file():
+            parser.export_config_file(parser.get(), str(file), indent=2)
+
+
+def _hide(config: Any) -> None:
+    """Hide the secrets of the addresses that components were given directly."""
+    for key, value in config.items() if isinstance(config, dict) else enumerate(config):
+        if key == "tracking_uri" and isinstance(value, str) and is_plain(value):
+            config[key] = remember(value)
+        elif isinstance(value, dict | list):
+            _hide(value)
 
 
 def settings() -> dict[str, Any]:

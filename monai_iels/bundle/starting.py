@@ -23,6 +23,7 @@ from monai.bundle import ConfigParser
 from monai.utils import ensure_tuple
 
 from monai_iels.bundle.config import INTERNAL, evaluating, ids, unknown_key
+from monai_iels.bundle.record import hide_secrets
 from monai_iels.bundle.sentences import print_sentences
 from monai_iels.data.datalists import SYNTHETIC
 from monai_iels.errors import first_line
@@ -95,6 +96,7 @@ def check_settings(known: Sequence[str]) -> None:
             "this config only changes a training's: give both, --config_file \"['configs/train.json', "
             "'configs/evaluate.json']\", or use the evaluate.json that a training wrote"
         )
+    hide_secrets(parser)
     _track_once(parser)
     for key in ids(parser.get()):
         if key not in known and key not in INTERNAL:

@@ -395,8 +395,12 @@ def _statistics(metric: str, values: np.ndarray) -> dict[str, Any]:
 
 
 def write_csv(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write a table with every column that a row has."""
+    """Write a table with every column that a row has; a text that a spreadsheet would run gets an apostrophe."""
     with file.open("w", newline="", encoding="utf-8") as stream:
         writer = csv.DictWriter(stream, list(dict.fromkeys(name for row in rows for name in row)))
         writer.writeheader()
-        writer.writerows(rows)
+        writer.writerows({name: _as_text(value) for name, value in row.items()} for row in rows)
+
+
+def _as_text(value: Any) -> Any:
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r", "\n")) else value

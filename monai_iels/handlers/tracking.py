@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import re
 import signal
 import threading
 import time
@@ -31,41 +30,16 @@ from ignite.engine import Events
 from monai.handlers import MLFlowHandler
 
 from monai_iels.errors import first_line
+from monai_iels.handlers.addresses import default_tracking_uri
 from monai_iels.handlers.journal import Courier, Journal
 from monai_iels.handlers.training import is_first_rank
 
-__all__ = ["Tracking", "artifact_location", "default_tracking_uri", "embedded", "public", "track_files"]
+__all__ = ["Tracking", "track_files"]
 
 logger = logging.getLogger(__name__)
 
 _FOLDER = "tracking"
 _AT_START = ("config.json", "pictures/start.png")
-
-
-def embedded(output_dir: str | os.PathLike[str]) -> str:
-    """Return the address of the database that a run or a study keeps in its own folder."""
-    return f"sqlite:///{os.path.abspath(Path(output_dir) / 'mlflow.db')}"
-
-
-def default_tracking_uri(output_dir: str, tracking_uri: str | None = None) -> str:
-    """Return where to track: ``MLFLOW_TRACKING_URI``, the given address, or a database below ``output_dir``."""
-    chosen = os.environ.get("MLFLOW_TRACKING_URI") or tracking_uri
-    if not chosen:
-        return embedded(output_dir)
-    file = chosen.removeprefix("sqlite:///")
-    return chosen if file == chosen else f"sqlite:///{os.path.abspath(file)}"
-
-
-def public(uri: str) -> str:
-    """Return an address without the password that may be in it."""
-    return re.sub(r"//[^/@]*@", "//", uri)
-
-
-def artifact_location(uri: str) -> str | None:
-    """Return a folder beside an embedded database; a server knows by itself where artifacts go."""
-    if not uri.startswith("sqlite:///"):
-        return None
-    return (Path(os.path.abspath(uri.removeprefix("sqlite:///"))).parent / "mlartifacts").as_uri()
 
 
 class _JournalClient:
@@ -99,7 +73,7 @@ class Tracking(MLFlowHandler):
     Args:
         output_dir: folder of the training, and of its embedded database and artifacts.
         tracking_uri: address of a tracking server; ``MLFLOW_TRACKING_URI`` goes first, and a database below
-            ``output_dir`` is used where there is neither.
+            ``output_dir`` is used where there is neither. A user name and password in it are never written.
         experiment_name: name of the experiment.
         run_name: what the run's name begins with; its time and a random part follow.
         parameters: what does not change during the run.
@@ -167,7 +141,6 @@ class Tracking(MLFlowHandler):
             key=uuid.uuid4().hex,
             tracking_uri=self.uri,
             experiment=self.experiment_name,
-            artifact_location=artifact_location(self.uri),
             name=self.run_name,
         )
         self.cur_run = SimpleNamespace(info=SimpleNamespace(run_id="pending"))
@@ -180,7 +153,7 @@ class Tracking(MLFlowHandler):
             for name in _AT_START:
                 if (self.folder / name).exists():
                     self.journal.keep(self.folder / name)
-        self.courier = Courier(self.journal)
+        self.courier = Courier(self.journal, self.uri)
         self.courier.start()
         self.courier.notify()
         if threading.current_thread() is threading.main_thread():
@@ -190,7 +163,7 @@ class Tracking(MLFlowHandler):
     def _go_on(self) -> None:
         """Open the run again; its parameters cannot change, so other settings than before are noted as tags."""
         self._ended_before = self.journal.status()
-        self.journal.append("resumed")
+        self.journal.append("resumed", tracking_uri=self.uri)
         before = {
             key: v
             for entry in self.journal.entries()
@@ -251,9 +224,7 @@ class Tracking(MLFlowHandler):
             signal.signal(number, handler)
         self._signals = {}
         if delivered:
-            logger.info(
-                f"Tracking: {public(self.uri)}, experiment {self.experiment_name}, run {courier.run_id} ({status})."
-            )
+            logger.info(f"Tracking: {self.uri}, experiment {self.experiment_name}, run {courier.run_id} ({status}).")
         else:
             logger.warning(
                 "Not all of the tracking was delivered. Later: python -m monai_iels.handlers replay "

@@ -21,10 +21,10 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from monai_iels.handlers.tracking import embedded
+from monai_iels.handlers.addresses import embedded, public
 from monai_iels.study.definition import Study, presets, read_study
 from monai_iels.study.files import read_json, write_json
-from monai_iels.study.jobs import Job, all_jobs
+from monai_iels.study.jobs import Job, Outcome, all_jobs
 
 __all__ = ["alone", "note_failures", "note_study", "refuse_changes"]
 
@@ -55,7 +55,9 @@ def refuse_changes(study: Study, folder: Path, preset: str, common: Mapping[str,
     for job in all_jobs(study, common):
         file = job.folder / "arguments.json"
         if file.exists():
-            _refuse_other(file, read_json(file), json.loads(json.dumps(job.arguments)))
+            before = read_json(file)
+            before["tracking_uri"] = public(str(before.get("tracking_uri")))
+            _refuse_other(file, before, json.loads(json.dumps(job.arguments)))
 
 
 def _refuse_other(file: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
@@ -70,7 +72,8 @@ def _refuse_other(file: Path, before: Mapping[str, Any], now: Mapping[str, Any])
 def note_study(folder: Path, study: Study, preset: str, common: Mapping[str, Any], run_id: str) -> None:
     """Keep what the page needs: all variants and seeds that were ever asked for in this folder."""
     file = folder / "study.json"
-    before = {"variants": {}, "seeds": [], "failed": {}, **(read_json(file) if file.exists() else {})}
+    again = {f"{variant}, seed {seed}" for variant in study.variants for seed in study.seeds}
+    before = {"variants": {}, "seeds": [], "failed": {}, "ended": {}, **(read_json(file) if file.exists() else {})}
     content = {
         "study": study.name,
         "bundle": study.bundle.name,
@@ -79,7 +82,7 @@ def note_study(folder: Path, study: Study, preset: str, common: Mapping[str, Any
         "synthetic": common["dataset_dir"] == "synthetic",
         "variants": {**before["variants"], **study.variants},
         "seeds": sorted({*before["seeds"], *study.seeds}),
-        "failed": before["failed"],
+        **{key: {name: v for name, v in before[key].items() if name not in again} for key in ("failed", "ended")},
         "tracking_uri": None if common["tracking_uri"] == embedded(folder) else common["tracking_uri"],
         "run_id": run_id,
     }
@@ -97,15 +100,23 @@ def _command(content: Mapping[str, Any], study: Study) -> str:
     return shlex.join(words + ([] if content["synthetic"] else ["--dataset_dir", "DIR"]))
 
 
-def note_failures(folder: Path, todo: Sequence[Job]) -> None:
-    """Keep the last words of trainings that did not finish, for the page: some fail before they are tracked."""
+def note_failures(folder: Path, todo: Sequence[Job], outcomes: Sequence[Outcome]) -> None:
+    """Keep how trainings ended that did not finish, and their last words, for the page: some fail before being tracked.
+
+    Args:
+        folder: folder of the study.
+        todo: all trainings of the command.
+        outcomes: how those ended that were not finished before.
+    """
     file = folder / "study.json"
     content = read_json(file)
     for job in todo:
-        name = f"{job.variant}, seed {job.seed}"
-        content["failed"].pop(name, None)
-        if job.status != "FINISHED":
-            content["failed"][name] = _last_words(job.folder / "console.log")
+        for notes in (content["failed"], content["ended"]):
+            notes.pop(f"{job.variant}, seed {job.seed}", None)
+    for job, status, _ in outcomes:
+        if status != "FINISHED":
+            content["failed"][f"{job.variant}, seed {job.seed}"] = _last_words(job.folder / "console.log")
+            content["ended"][f"{job.variant}, seed {job.seed}"] = status
     write_json(content, file)
 
 

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from monai_iels.handlers.addresses import default_tracking_uri
 from monai_iels.handlers.journal import Journal
-from monai_iels.handlers.tracking import default_tracking_uri
 from monai_iels.study.definition import Study, presets, slug
 from monai_iels.study.files import write_json
 
@@ -41,9 +41,14 @@ class Job(NamedTuple):
         return Path(self.arguments["output_dir"])
 
     @property
+    def journal(self) -> Journal:
+        """What the training has recorded."""
+        return Journal(self.folder / "tracking")
+
+    @property
     def status(self) -> str | None:
         """Return how it ended, if it did."""
-        return Journal(self.folder / "tracking").status()
+        return self.journal.status()
 
 
 def shared_arguments(
@@ -101,15 +106,17 @@ class Crew:
 
     Args:
         threads: how many threads a training may use; as many as it likes if None.
+        environment: variables of the trainings beside those of this process: where they track, and with which password.
     """
 
     threads: int | None
+    environment: dict[str, str] = field(default_factory=dict, repr=False)
     stopped: bool = False
     children: list[Any] = field(default_factory=list)
 
     def train(self, job: Job) -> Outcome:
         """Run one training to its end, from where it was interrupted."""
-        start = time.monotonic()
+        start, began = time.monotonic(), time.time()
         if self.stopped:
             return Outcome(job, "KILLED", 0.0)
         job.folder.mkdir(parents=True, exist_ok=True)
@@ -119,7 +126,7 @@ class Crew:
         resume = saved and job.status != "FAILED"
         command = [sys.executable, "-m", "monai.bundle", "run", "--args_file", str(file), "--resume", str(resume)]
         limits = {"OMP_NUM_THREADS": str(self.threads)} if self.threads else {}
-        environment = {**limits, **os.environ, "MLFLOW_TRACKING_URI": job.arguments["tracking_uri"]}
+        environment = {**limits, **os.environ, **self.environment}
         with (job.folder / "console.log").open("a", encoding="utf-8") as log:
             # in a session of its own: Ctrl-C ends the study, which then ends its trainings, once
             child = subprocess.Popen(
@@ -129,8 +136,16 @@ class Crew:
             if self.stopped:
                 child.terminate()
             code = child.wait()
-        status = job.status or ("KILLED" if code < 0 or self.stopped else "FAILED")
+        status = job.journal.status(began) or self._settle(job, code)
         return Outcome(job, status, time.monotonic() - start)
+
+    def _settle(self, job: Job, code: int) -> str:
+        """Return how a training ended that could not tell, and tell it in its place where its run is open."""
+        status = "KILLED" if code < 0 or self.stopped else "FAILED"
+        if job.journal.entries() and job.status is None:
+            job.journal.append("tags", values={"stopped": f"The process ended with exit code {code}."})
+            job.journal.append("status", status=status)
+        return status
 
     def stop(self) -> None:
         """Ask all trainings to end; they can be resumed."""

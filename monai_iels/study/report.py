@@ -13,6 +13,7 @@
 
 import base64
 import html
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -156,21 +157,34 @@ def _tables(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, list[tuple
 
 
 def _markdown(results: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], pictures: Sequence[str]) -> Iterator[str]:
-    yield f"# {results['bundle']}: {results['study'].replace('_', ' ')}\n"
+    yield f"# {_plain(results['bundle'] + ': ' + results['study'].replace('_', ' '))}\n"
     for note in _notes(results):
-        yield f"{note}\n"
+        yield f"{_plain(note)}\n"
     for group, cells in _tables(rows):
         if group:
-            yield f"## {group}\n"
+            yield f"## {_plain(group)}\n"
         yield "| " + " | ".join(_HEADINGS) + " |"
         yield "|---" * len(_HEADINGS) + "|"
         for row in cells:
-            yield "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
+            yield "| " + " | ".join(map(_plain, row)) + " |"
         yield ""
     for name in pictures:
         yield f"![{name.split('.')[0]}]({name})\n"
-    yield f"Command: `{results.get('command', '')}`\n"
-    yield _versions(results)
+    yield f"Command: {_code(results.get('command', ''))}\n"
+    yield _plain(_versions(results))
+
+
+def _plain(text: str) -> str:
+    """Return a text as Markdown that shows it as it is: no HTML, no formatting, no links, on one line."""
+    escaped = html.escape(" ".join(text.split()), quote=False)
+    return re.sub(r"([\\`*\[\]|~]|(?<!\w)_|_(?!\w)|:(?=//)|@|(?<=www)\.)", r"\\\1", escaped)
+
+
+def _code(text: str) -> str:
+    """Return a text as Markdown's code, in more backticks than it has in a row."""
+    ticks = "`" * (1 + max((len(run) for run in re.findall("`+", text)), default=0))
+    space = " " if "`" in text else ""
+    return f"{ticks}{space}{' '.join(text.split())}{space}{ticks}"
 
 
 def _versions(results: Mapping[str, Any]) -> str:

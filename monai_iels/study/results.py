@@ -22,8 +22,8 @@ import numpy as np
 from mlflow.exceptions import MlflowException
 
 from monai_iels.errors import first_line
+from monai_iels.handlers.addresses import embedded, remember, signed_in
 from monai_iels.handlers.reports import read_csv
-from monai_iels.handlers.tracking import embedded
 from monai_iels.handlers.training import complete_file
 from monai_iels.study.definition import slug
 from monai_iels.study.files import read_json, write_json
@@ -74,7 +74,11 @@ def _collect_runs(folder: Path) -> dict[str, Any]:
     uri = results.pop("tracking_uri")
     if uri is None and not (folder / "mlflow.db").exists():
         raise FileNotFoundError(f"{folder / 'mlflow.db'}: expected the study's tracked runs, found no such file.")
-    client = MlflowClient(tracking_uri=uri or embedded(folder))
+    with signed_in(remember(uri or embedded(folder))) as reachable:
+        return _read_runs(MlflowClient(tracking_uri=reachable), results, folder)
+
+
+def _read_runs(client: Any, results: dict[str, Any], folder: Path) -> dict[str, Any]:
     parent = client.get_run(results.pop("run_id"))
     found: dict[tuple[str, int], Any] = {}
     where = f"tags.`mlflow.parentRunId` = '{parent.info.run_id}'"
@@ -87,9 +91,9 @@ def _collect_runs(folder: Path) -> dict[str, Any]:
         for tag in sorted({tag for run in found.values() for tag in run.data.tags})
         if "version" in tag or tag == "git_revision"
     }
-    failed = results.pop("failed", {})
+    failed, ended = results.pop("failed", {}), results.pop("ended", {})
     results["runs"] = [
-        _run(client, variant, seed, found.get((variant, seed)), failed.get(f"{variant}, seed {seed}"))
+        _run(client, variant, seed, found.get((variant, seed)), _noted(f"{variant}, seed {seed}", failed, ended))
         for variant in results["variants"]
         for seed in results["seeds"]
     ]
@@ -97,13 +101,19 @@ def _collect_runs(folder: Path) -> dict[str, Any]:
     return results
 
 
-def _run(client: Any, variant: str, seed: int, run: Any, failed: str | None) -> dict[str, Any]:
+def _noted(name: str, failed: Mapping[str, str], ended: Mapping[str, str]) -> dict[str, str]:
+    """Return what the study itself saw of a training that did not finish."""
+    return {"status": ended.get(name, "FAILED"), "stopped": failed[name]} if name in failed else {}
+
+
+def _run(client: Any, variant: str, seed: int, run: Any, noted: Mapping[str, str]) -> dict[str, Any]:
     """Return one run's numbers; of a run that did not finish, only how it ended."""
-    base = {"variant": variant, "seed": seed}
+    base: dict[str, Any] = {"variant": variant, "seed": seed}
     if run is None:
-        return {**base, "status": "MISSING" if failed is None else "FAILED", "stopped": failed or ""}
+        return {**base, "status": "MISSING", "stopped": "", **noted}
     if run.info.status != "FINISHED":
-        return {**base, "status": run.info.status, "stopped": run.data.tags.get("stopped", "")}
+        told = {"status": run.info.status, "stopped": run.data.tags.get("stopped", "")}
+        return {**base, **told, **({"status": noted["status"]} if noted else {})}
     names = [*_KEPT, "val_roughness_of_truth", "val_convexity_of_truth", "loss", "seconds"]
     points = {
         name: sorted(client.get_metric_history(run.info.run_id, name), key=lambda point: point.step)

@@ -25,9 +25,9 @@ from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from monai_iels.errors import first_line
+from monai_iels.handlers.addresses import variables
 from monai_iels.handlers.journal import Journal, deliver
 from monai_iels.handlers.reports import duration
-from monai_iels.handlers.tracking import artifact_location, public
 from monai_iels.study.definition import Study, check_overrides
 from monai_iels.study.folder import alone, note_failures, note_study, refuse_changes
 from monai_iels.study.jobs import Crew, Job, Outcome, all_jobs, shared_arguments
@@ -74,15 +74,15 @@ def run_study(
         note_study(output_dir, study, preset, common, run_id)
         todo = all_jobs(study, common, run_id)
         try:
-            _train(todo, jobs, backend)
+            outcomes = _train(todo, jobs, backend, variables(common["tracking_uri"]))
         except BaseException:
             journal.append("status", status="KILLED")
             _deliver([journal])
             raise
-        bad = [job for job in todo if job.status != "FINISHED"]
-        note_failures(output_dir, todo)
+        bad = [outcome.job for outcome in outcomes if outcome.status != "FINISHED"]
+        note_failures(output_dir, todo, outcomes)
         journal.append("status", status="FAILED" if bad else "FINISHED")
-        _deliver([*(Journal(job.folder / "tracking") for job in todo), journal])
+        _deliver([*(job.journal for job in todo), journal])
     for job in bad:
         logger.warning(f"Not finished: {job.variant}, seed {job.seed}. Why: {job.folder / 'console.log'}")
     return not bad
@@ -108,7 +108,6 @@ def _open_parent(journal: Journal, study: Study, preset: str, common: Mapping[st
         key=uuid.uuid4().hex,
         tracking_uri=uri,
         experiment=common["experiment_name"],
-        artifact_location=artifact_location(uri),
         name=f"{study.name}-{preset}" + ("-synthetic" if common["dataset_dir"] == "synthetic" else ""),
     )
     if known:
@@ -118,16 +117,16 @@ def _open_parent(journal: Journal, study: Study, preset: str, common: Mapping[st
     try:
         run_id = str(deliver(journal))
     except Exception as error:
-        raise ValueError(f"{public(uri)}: expected a tracking server, found '{first_line(error)}'.") from None
+        raise ValueError(f"{uri}: expected a tracking server, found '{first_line(error)}'.") from None
     return run_id
 
 
-def _train(todo: Sequence[Job], jobs: int, backend: str) -> None:
-    """Train what is not finished, and tell how it goes."""
+def _train(todo: Sequence[Job], jobs: int, backend: str, environment: dict[str, str]) -> list[Outcome]:
+    """Train what is not finished, tell how it goes, and return how it ended."""
     left = [job for job in todo if job.status != "FINISHED"]
     if len(left) < len(todo):
         logger.info(f"{len(todo) - len(left)} of {len(todo)} trainings are finished already.")
-    crew = Crew(max(1, joblib.cpu_count() // jobs) if backend == "threading" else None)
+    crew = Crew(max(1, joblib.cpu_count() // jobs) if backend == "threading" else None, environment)
     done: list[Outcome] = []
     try:
         with _terminable(), logging_redirect_tqdm(), tqdm(total=len(left), unit="training", disable=None) as bar:
@@ -138,6 +137,7 @@ def _train(todo: Sequence[Job], jobs: int, backend: str) -> None:
     except BaseException:
         crew.stop()
         raise
+    return done
 
 
 def _outcomes(crew: Crew, jobs: Sequence[Job], count: int, backend: str) -> Iterator[Outcome]:
