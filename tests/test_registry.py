@@ -215,6 +215,16 @@ def test_a_nifti_file_is_predicted_in_its_own_space(ending, volumes, tmp_path):
     np.testing.assert_array_equal(model.predict(request)["label"][0], np.asarray(label.dataobj))
 
 
+def test_requests_at_the_same_time_do_not_disturb_each_other(volumes):
+    model, output = volumes
+    data = turned(min((output / "cache").rglob("images*/*.nii.gz"))).to_bytes()
+    request = table(base64.b64encode(data).decode())
+    alone = model.predict(request)["label"][0]
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: model.predict(request)["label"][0], range(24)))
+    assert all(np.array_equal(label, alone) for label in found)
+
+
 def test_a_volume_that_is_damaged_or_too_large_is_refused(volumes):
     model, _ = volumes
     sound = nibabel.Nifti1Image(np.random.default_rng(0).random((16, 16, 16)).astype(np.float32), np.eye(4))
@@ -223,6 +233,8 @@ def test_a_volume_that_is_damaged_or_too_large_is_refused(volumes):
     holes[0, 0, :3] = np.nan, np.inf, -np.inf
     huge = sound.header.copy()
     huge.set_data_shape((5000, 5000, 5000))
+    flat = sound.header.copy()
+    flat.set_sform(np.diag([1.0, 1, 0, 1]), code=1)
     wide = nibabel.Nifti1Image(np.zeros((8, 8, 8), np.uint8), np.diag([100.0, 100, 100, 1]))
     cases = {
         data[: len(data) // 2]: "Image 1 is damaged",
@@ -234,7 +246,7 @@ def test_a_volume_that_is_damaged_or_too_large_is_refused(volumes):
         nibabel.Nifti1Image(np.zeros((4, 4, 4, 2)), np.eye(4)).to_bytes(): "must be a volume of 3 axes",
         gzip.compress(huge.binaryblock + bytes(4)): "has 125000000000 values",
         wide.to_bytes(): "has 512000000 values .8 x 8 x 8., but at most 64000000 are allowed",
-        nibabel.Nifti1Image(np.zeros((4, 4, 4)), np.zeros((4, 4))).to_bytes(): "affine",
+        flat.binaryblock + bytes(4): "Image 1 has an affine that cannot be inverted",
     }
     for content, sentence in cases.items():
         with pytest.raises(mlflow.exceptions.MlflowException, match=sentence) as caught:
@@ -321,7 +333,7 @@ def test_a_network_that_loads_otherwise_is_not_announced(sharp, server, monkeypa
 
 def spoil_weights(file):
     weights = torch.load(file, weights_only=True)
-    next(iter(weights.values())).mul_(1.1)
+    weights["final_conv.weight"].mul_(1.1)
     torch.save(weights, file)
 
 
@@ -337,10 +349,11 @@ SPOILED = {
 }
 
 
-@pytest.mark.parametrize("what", SPOILED)
-def test_a_predictor_that_loads_otherwise_is_not_announced(what, sharp, server, monkeypatch, caplog, tmp_path):
+@pytest.fixture(params=SPOILED)
+def spoiled(request, monkeypatch, tmp_path):
+    """Store another file than the right one with the predictor."""
     log = mlflow.pyfunc.log_model
-    key, spoil = SPOILED[what]
+    key, spoil = SPOILED[request.param]
 
     def store_spoiled(artifacts, **arguments):
         file = Path(shutil.copy(artifacts[key], tmp_path))
@@ -348,6 +361,17 @@ def test_a_predictor_that_loads_otherwise_is_not_announced(what, sharp, server, 
         return log(artifacts={**artifacts, key: str(file)}, **arguments)
 
     monkeypatch.setattr(mlflow.pyfunc, "log_model", store_spoiled)
+
+
+def test_a_predictor_that_loads_otherwise_is_refused(spoiled, sharp, server):
+    config = registry._inference_config(sharp)
+    sentence = "The model predicts other labels than the bundle"
+    with registry._tracking(server.uri), mlflow.start_run(), pytest.raises(RuntimeError, match=sentence):
+        registry._log_predictor(sharp, config)
+
+
+@pytest.mark.parametrize("spoiled", ["weights"], indirect=True)
+def test_a_predictor_that_is_refused_is_not_announced(spoiled, sharp, server, caplog):
     assert_not_announced(sharp, server)
     assert "The model predicts other labels than the bundle" in caplog.text
 
