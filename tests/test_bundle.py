@@ -407,16 +407,6 @@ def test_a_bundle_has_what_the_model_zoo_asks_for(name):
     assert (folder / "LICENSE").exists()
     assert metadata["version"] in metadata["changelog"]
     assert all(metadata[key] for key in ("task", "description", "authors", "copyright", "schema"))
-    workflow = create_workflow(
-        workflow_type="inference",
-        bundle_root=str(folder),
-        config_file=configs(name, "inference")[0],
-        logging_file=str(folder / "configs" / "logging.conf"),
-        meta_file=configs(name, "metadata")[0],
-        dataset_dir=str(folder / "docs"),
-        suffixes=[".md"],
-    )
-    assert workflow.check_properties() == []
 
 
 def test_metadata_requires_what_training_needs():
