@@ -16,6 +16,7 @@ NAME-predict takes raw pixels and returns labels.
 """
 
 import argparse
+import base64
 import contextlib
 import io
 import json
@@ -31,12 +32,15 @@ import mlflow
 import monai
 import nibabel
 import numpy as np
+import pandas as pd
+import PIL
 import torch
 from mlflow.models import ModelSignature
 from mlflow.types import ParamSchema, ParamSpec, Schema, TensorSpec
 from monai.bundle import ConfigParser, create_workflow
 from PIL import Image
 from torch import nn
+from torch.nn.functional import interpolate
 
 from monai_iels.errors import first_line
 from monai_iels.handlers.addresses import remember, signed_in
@@ -48,8 +52,19 @@ __all__ = ["export_version", "main", "promote", "register"]
 
 logger = logging.getLogger(__name__)
 
-_REQUIREMENTS = [f"monai=={monai.__version__}", f"numpy=={np.__version__}"]
+_REQUIREMENTS = [
+    f"monai=={monai.__version__}",
+    f"numpy=={np.__version__}",
+    f"torch=={torch.__version__.split('+')[0]}",
+]
+_FILES = ["matplotlib", "mlflow", f"nibabel=={nibabel.__version__}", f"pillow=={PIL.__version__}"]
 _TOLERANCE = 1e-5
+_LARGEST = 64_000_000
+_ABOUT = {
+    "input": "an array (height, width, 3) of bytes or (x, y, z), or a table with one base64 file per row in 'image': "
+    "PNG, JPEG, TIFF, BMP or GIF in 2-D, NIfTI in 3-D",
+    "output": "an array of labels, or a table with the column 'label' or 'probabilities'",
+}
 
 
 def register(output_dir: str, name: str) -> bool:
@@ -178,7 +193,7 @@ def _log_network(network: nn.Module, config: dict[str, Any]) -> str:
         name="network",
         signature=ModelSignature(inputs, outputs),
         input_example=example,
-        pip_requirements=[*_REQUIREMENTS, f"torch=={torch.__version__.split('+')[0]}"],
+        pip_requirements=_REQUIREMENTS,
     )
     loaded = mlflow.pytorch.load_model(info.model_uri)
     for shape in (example.shape, (1, channels, *([48] * dims))):
@@ -191,11 +206,15 @@ def _log_network(network: nn.Module, config: dict[str, Any]) -> str:
 
 
 def _log_predictor(folder: Path, config: dict[str, Any]) -> str:
-    """Log the model that takes raw pixels, as code with its config and weights, and see that it predicts as the bundle.
+    """Log the model that takes images, as code with its config and weights, and see that it predicts as the bundle.
 
     It has no schema of inputs, since MLflow would turn any numbers into bytes without a word; it checks them itself.
     """
-    params = ParamSchema([ParamSpec("probabilities", "boolean", False)])
+    params = [
+        ParamSpec("probabilities", "boolean", False),
+        ParamSpec("format", "string", "array"),
+        ParamSpec("max_values", "long", _LARGEST),
+    ]
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch) / "config.json"
         file.write_text(json.dumps(config), encoding="utf-8")
@@ -203,31 +222,87 @@ def _log_predictor(folder: Path, config: dict[str, Any]) -> str:
             name="predict",
             python_model=str(Path(__file__).with_name("serving.py")),
             artifacts={"config": str(file), "weights": str(folder / "model.pt")},
-            signature=ModelSignature(params=params),
-            pip_requirements=["mlflow", *_REQUIREMENTS, "matplotlib", f"torch=={torch.__version__.split('+')[0]}"],
+            signature=ModelSignature(params=ParamSchema(params)),
+            model_config={"max_values": _LARGEST},
+            metadata=_ABOUT,
+            pip_requirements=[*_REQUIREMENTS, *_FILES],
         )
-    shape = (40, 52, 3) if config["spatial_dims"] == 2 else (20, 30, 25)
-    pixels = np.random.default_rng(0).integers(0, 255, shape, np.uint8)
-    loaded = mlflow.pyfunc.load_model(info.model_uri).predict(pixels)
-    if not np.array_equal(loaded, _bundle_labels(folder, pixels)):
-        raise RuntimeError("The model predicts other labels than the bundle; it was not announced.")
+        example = _example(config, Path(scratch))
+        _compare(mlflow.pyfunc.load_model(info.model_uri), folder, example)
     return str(info.model_uri)
 
 
-def _bundle_labels(folder: Path, pixels: np.ndarray) -> np.ndarray:
+def _example(config: dict[str, Any], folder: Path) -> Path:
+    """Draw soft blobs of another size, spacing and orientation than in training, so that a mistake in these shows."""
+    generator = torch.Generator().manual_seed(0)
+    dims = config["spatial_dims"]
+    size = [side * 4 // 3 + 5 * axis for axis, side in enumerate(config["image_size"])]
+    noise = torch.rand((1, 3 if dims == 2 else 1, *[6] * dims), generator=generator)
+    pixels = interpolate(noise, size, mode="bilinear" if dims == 2 else "trilinear")[0].mul(255).byte().numpy()
+    if dims == 2:
+        file = folder / "example.png"
+        Image.fromarray(np.moveaxis(pixels, 0, -1)).save(file)
+    else:
+        file = folder / "example.nii.gz"
+        nibabel.save(nibabel.Nifti1Image(pixels[0], np.diag([-1.25, 1.0, 0.75, 1.0])), file)
+    return file
+
+
+def _compare(model: Any, folder: Path, example: Path) -> None:
+    """Refuse a predictor whose labels or probabilities are not those of the bundle's own inference.
+
+    The probabilities show a difference where all labels are of one class.
+
+    Raises:
+        RuntimeError: with how much they differ.
+    """
+    table = pd.DataFrame({"image": [base64.b64encode(example.read_bytes()).decode("ascii")]})
+    labels = model.predict(table)["label"][0]
+    probabilities = model.predict(table, params={"probabilities": True})["probabilities"][0]
+    differing = float(np.mean(labels != _bundle_labels(folder, example)))
+    difference = float(np.abs(probabilities - _bundle_probabilities(folder, example)).max())
+    if not (differing <= 0.001 and difference <= 0.001):
+        raise RuntimeError(
+            f"The model predicts other labels than the bundle ({differing:.2%} of them, probabilities by up to "
+            f"{difference:.2g}); it was not announced."
+        )
+
+
+def _bundle_labels(folder: Path, image: Path) -> np.ndarray:
     """Predict an image or a volume with the bundle's own inference, from file to file."""
+    _run_inference(folder, image)
+    (file,) = image.parent.glob("example_label.*")
+    if file.suffix == ".png":
+        return np.asarray(Image.open(file))
+    return np.asanyarray(nibabel.Nifti1Image.from_filename(file).dataobj)
+
+
+def _bundle_probabilities(folder: Path, image: Path) -> np.ndarray:
+    """Predict the probabilities of each class with the bundle's own inference, in the geometry of the image."""
+    transforms = [
+        {"_target_": "Activationsd", "keys": "pred", "softmax": True},
+        {
+            "_target_": "Invertd",
+            "_disabled_": "$not @geometry",
+            "keys": "pred",
+            "transform": "@preprocessing",
+            "orig_keys": "image",
+            "nearest_interp": False,
+        },
+    ]
+    workflow = _run_inference(folder, image, postprocessing={"_target_": "Compose", "transforms": transforms})
+    found = workflow.parser.get_parsed_content("evaluator").state.output[0]["pred"].numpy()
+    return found.swapaxes(1, 2) if found.ndim == 3 else found
+
+
+def _run_inference(folder: Path, image: Path, **overrides: Any) -> Any:
     arguments = json.loads((folder / "inference.json").read_text("utf-8"))
-    with tempfile.TemporaryDirectory() as scratch:
-        if pixels.shape[-1] == 3:
-            Image.fromarray(pixels).save(f"{scratch}/example.png")
-        else:
-            nibabel.save(nibabel.Nifti1Image(pixels, np.eye(4)), f"{scratch}/example.nii.gz")
-        arguments.update(dataset_dir=f"{scratch}/example*", predictions=scratch, checkpoint=str(folder / "model.pt"))
-        with contextlib.redirect_stdout(io.StringIO()):
-            create_workflow(logging_file=False, **arguments).run()
-        if pixels.shape[-1] == 3:
-            return np.asarray(Image.open(f"{scratch}/example_label.png"))
-        return np.asanyarray(nibabel.Nifti1Image.from_filename(f"{scratch}/example_label.nii.gz").dataobj)
+    arguments.update(dataset_dir=str(image), predictions=str(image.parent), checkpoint=str(folder / "model.pt"))
+    arguments.update(device="$torch.device('cpu')", amp=False, **overrides)
+    with contextlib.redirect_stdout(io.StringIO()):
+        workflow = create_workflow(logging_file=False, **arguments)
+        workflow.run()
+    return workflow
 
 
 def promote(name: str, version: str, alias: str) -> None:

@@ -11,6 +11,7 @@
 
 """The bundles as a user runs them: composed, trained, judged, used, interrupted, shared between processes, mistyped."""
 
+import configparser
 import csv
 import json
 import logging
@@ -36,6 +37,7 @@ from monai.bundle import ConfigParser, ConfigWorkflow, create_workflow
 from PIL import Image
 from test_data import write_series
 
+import monai_iels
 from monai_iels.bundle.__main__ import main
 from monai_iels.data import SOURCES
 
@@ -375,27 +377,51 @@ def test_properties_are_complete(name, trained):
     assert infer.check_properties() == []
 
 
-@pytest.mark.parametrize(("name", "channels"), [("wbc", 3), ("hippocampus", 1)])
-def test_monai_s_own_tools(name, channels, trained, tmp_path):
+@pytest.mark.parametrize("name", NAMES)
+def test_monai_s_own_tools(name, trained, tmp_path):
+    """Run what the model zoo runs, with MONAI's defaults, and compare what is exported with the network."""
     (config,), (meta,) = configs(name, "inference"), configs(name, "metadata")
-    monai.bundle.verify_net_in_out("network_def", meta_file=meta, config_file=config, features=FEATURES, n=2, p=2)
-    x = torch.rand(1, channels, *SMALL[name]["image_size"])
-    common = {
-        "ckpt_file": str(trained / name / "model.pt"),
-        "meta_file": meta,
-        "config_file": config,
-        "features": FEATURES,
-        "input_shape": list(x.shape),
-    }
+    monai.bundle.verify_net_in_out("network_def", meta_file=meta, config_file=config, bundle_root=str(BUNDLES / name))
+    weights = str(trained / name / "model.pt")
+    common = {"ckpt_file": weights, "meta_file": meta, "config_file": config, "features": FEATURES}
     monai.bundle.ckpt_export("network_def", filepath=str(tmp_path / "model.ts"), **common)
-    network = ConfigParser({**ConfigParser.load_config_file(config), "features": FEATURES}).get_parsed_content(
-        "network_def"
-    )
-    network.load_state_dict(torch.load(trained / name / "model.pt", weights_only=True))
-    expected = network.eval()(x)
-    torch.testing.assert_close(torch.jit.load(str(tmp_path / "model.ts"))(x), expected, rtol=1e-4, atol=1e-5)
     monai.bundle.onnx_export("network_def", filepath=str(tmp_path / "model.onnx"), **common)
+    parser = ConfigParser({**ConfigParser.load_config_file(config), "features": FEATURES})
+    network = parser.get_parsed_content("network_def")
+    network.load_state_dict(torch.load(weights, weights_only=True))
+    image = ConfigParser.load_config_file(meta)["network_data_format"]["inputs"]["image"]
+    scripted = torch.jit.load(str(tmp_path / "model.ts"))
+    for n in (1, 2):
+        shape = [eval(side, {"n": n}) for side in image["spatial_shape"]]
+        x = torch.rand(1, image["num_channels"], *shape)
+        assert network.train()(x).shape[2:] == x.shape[2:]
+        with torch.no_grad():
+            torch.testing.assert_close(scripted(x), network.eval()(x), rtol=1e-4, atol=1e-5)
     onnx.checker.check_model(onnx.load(tmp_path / "model.onnx"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_bundle_has_what_the_model_zoo_asks_for(name):
+    folder = BUNDLES / name
+    metadata = ConfigParser.load_config_file(folder / "configs" / "metadata.json")
+    assert (folder / "LICENSE").exists()
+    assert metadata["version"] in metadata["changelog"]
+    assert all(metadata[key] for key in ("task", "description", "authors", "copyright", "schema"))
+
+
+def test_metadata_requires_what_training_needs():
+    """Bundles ask for exactly the versions that everything is tested on, of all that this package installs."""
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    needed = {line.partition(">=")[0] for line in setup["options"]["install_requires"].split()}
+    lines = [line.partition(";")[0].strip() for line in (ROOT / "constraints.txt").read_text().splitlines()]
+    tested = {**dict(line.split("==") for line in lines if "==" in line), "monai_iels": monai_iels.__version__}
+    metadata = ConfigParser.load_config_file(configs("wbc", "metadata")[0])
+    required = metadata["required_packages_version"]
+    assert set(required) == needed - {"torch", "monai", "numpy"} | {"monai_iels"}
+    own = {"monai": "monai_version", "torch": "pytorch_version", "numpy": "numpy_version"}
+    required.update({package: metadata[key] for package, key in own.items()})
+    assert {package: version for package, version in required.items() if tested[package] != version} == {}
 
 
 def test_monai_loads_the_bundle(trained, tmp_path):

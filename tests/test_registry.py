@@ -11,6 +11,9 @@
 
 """The registry and serving with a real server: what is registered, what loads, what it predicts."""
 
+import base64
+import gzip
+import io
 import json
 import os
 import shutil
@@ -19,12 +22,18 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import mlflow
+import nibabel
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from monai.bundle import ConfigParser
+from PIL import Image
 from servers import answers, free_port, options, wait_for
 from test_bundle import configs, history, run
 
@@ -38,6 +47,47 @@ def network_of(output):
     network = ConfigParser(config).get_parsed_content("network_def")
     network.load_state_dict(torch.load(output / "model.pt", weights_only=True))
     return network.eval()
+
+
+@pytest.fixture(scope="module")
+def sharp(server, tmp_path_factory):
+    """Train for long enough that the labels are of all classes, and register."""
+    output = tmp_path_factory.mktemp("sharp")
+    overrides = options("wbc", output, epochs=8, sample_count=20, learning_rate=0.01, iel_steps=0)
+    run(configs("wbc", "train"), **overrides, tracking_uri=server.uri, register_model="sharp")
+    return output
+
+
+@pytest.fixture(scope="module")
+def cell(sharp):
+    """The first image of the sample, as large as no network saw it, and not square."""
+    return Image.open(min((sharp / "cache").rglob("*.bmp"))).convert("RGB").resize((96, 128), Image.Resampling.BICUBIC)
+
+
+@pytest.fixture(scope="module")
+def predictor(sharp, server):
+    with registry._tracking(server.uri):
+        return mlflow.pyfunc.load_model("models:/sharp-predict/1")
+
+
+def in_base64(image, form="PNG"):
+    stream = io.BytesIO()
+    image.save(stream, form)
+    return base64.b64encode(stream.getvalue()).decode()
+
+
+def table(*cells):
+    return pd.DataFrame({"image": list(cells)})
+
+
+def decoded(text):
+    return np.asarray(Image.open(io.BytesIO(base64.b64decode(text))))
+
+
+def dice(found, expected):
+    """Return the mean Dice over the classes of the data set."""
+    pairs = [(found == value, expected == value) for value in (0, 128, 255)]
+    return np.mean([2 * (a & b).sum() / (a.sum() + b.sum()) for a, b in pairs])
 
 
 def test_the_registered_network_is_the_checkpoint(tracked, server, monkeypatch):
@@ -61,61 +111,147 @@ PREDICT = """
 import os, sys
 class No:
     def find_spec(self, name, *rest):
-        if name.split(".")[0] == "monai_iels": raise ImportError(name)
+        if name.split(".")[0] in ("monai_iels", "itk", "ignite", "fire"): raise ImportError(name)
 sys.meta_path.insert(0, No())
 os.environ["MLFLOW_ALLOW_PICKLE_DESERIALIZATION"] = "false"
 import mlflow, numpy as np
 mlflow.set_tracking_uri(sys.argv[1]); mlflow.set_registry_uri(sys.argv[1])
 image = np.load(sys.argv[2])
-model = mlflow.pyfunc.load_model("models:/cells-predict@champion")
+model = mlflow.pyfunc.load_model("models:/sharp-predict@champion")
 np.savez(sys.argv[3], label=model.predict(image), probabilities=model.predict(image, params={"probabilities": True}))
-network = mlflow.pytorch.load_model("models:/cells@champion")
+network = mlflow.pytorch.load_model("models:/sharp@champion")
 import torch
 with torch.no_grad():
     np.save(sys.argv[4], network(torch.linspace(0, 1, 2 * 3 * 48 * 64).reshape(2, 3, 48, 64)).numpy())
 """
 
 
-@pytest.fixture(scope="module")
-def picture(tmp_path_factory):
-    file = tmp_path_factory.mktemp("picture") / "image.npy"
-    np.save(file, np.random.default_rng(0).integers(0, 255, (45, 70, 3), np.uint8))
-    return file
-
-
-def test_prediction_without_this_package_and_without_pickle(tracked, server, picture, tmp_path):
-    out = tmp_path / "out.npz"
-    logits = tmp_path / "logits.npy"
-    subprocess.run([sys.executable, "-c", PREDICT, server.uri, picture, out, logits], check=True, cwd=tmp_path)
+def test_prediction_without_this_package_and_without_pickle(sharp, server, cell, tmp_path):
+    out, logits, image = tmp_path / "out.npz", tmp_path / "logits.npy", tmp_path / "image.npy"
+    np.save(image, np.asarray(cell.resize((70, 45))))
+    subprocess.run([sys.executable, "-c", PREDICT, server.uri, image, out, logits], check=True, cwd=tmp_path)
     x = torch.linspace(0, 1, 2 * 3 * 48 * 64).reshape(2, 3, 48, 64)
     with torch.no_grad():
-        np.testing.assert_allclose(np.load(logits), network_of(tracked)(x).numpy(), rtol=0, atol=1e-5)
+        np.testing.assert_allclose(np.load(logits), network_of(sharp)(x).numpy(), rtol=0, atol=1e-5)
     found = np.load(out)
     label, probabilities = found["label"], found["probabilities"]
     assert label.shape == (45, 70)
     assert label.dtype == np.uint8
-    assert set(np.unique(label)) <= {0, 128, 255}
+    assert set(np.unique(label)) == {0, 128, 255}
     assert probabilities.shape == (3, 45, 70)
     np.testing.assert_allclose(probabilities.sum(0), 1, atol=1e-5)
-    from PIL import Image
-
-    Image.fromarray(np.load(picture)).save(tmp_path / "image.png")
-    args = json.loads((tracked / "inference.json").read_text())
+    Image.fromarray(np.load(image)).save(tmp_path / "image.png")
+    args = json.loads((sharp / "inference.json").read_text())
     run(args.pop("config_file"), **{**args, "dataset_dir": str(tmp_path / "image.png"), "predictions": str(tmp_path)})
     np.testing.assert_array_equal(label, np.asarray(Image.open(tmp_path / "image_label.png")))
 
 
-def test_volumes_are_predicted_in_their_own_shape(server, tmp_path):
-    overrides = options("hippocampus", tmp_path, epochs=1, tracking_uri=server.uri, register_model="hippo")
-    run(configs("hippocampus", "train"), **overrides)
+def by_hand(output, image):
+    """Segment an image without the bundle: Pillow resizes it, the network labels it, Pillow resizes the labels."""
+    small = np.asarray(image.resize((32, 32), Image.Resampling.BOX), np.float32) / 255
+    with torch.no_grad():  # bundles have the first axis along the width
+        classes = network_of(output)(torch.as_tensor(small).permute(2, 1, 0)[None]).argmax(1)[0].T.numpy()
+    labels = Image.fromarray(np.array([0, 128, 255], np.uint8)[classes])
+    return np.asarray(labels.resize(image.size, Image.Resampling.NEAREST))
+
+
+def test_an_image_gets_the_same_labels_at_any_size(sharp, predictor, service, cell):
+    native = by_hand(sharp, cell)
+    assert set(np.unique(native)) == {0, 128, 255}
+    for factor in (1, 2, 4):
+        image = cell.resize((cell.width * factor, cell.height * factor), Image.Resampling.BICUBIC)
+        _, answer = post(service, {"dataframe_records": [{"image": in_base64(image)}], "params": {"format": "file"}})
+        for label in (predictor.predict(np.asarray(image)), decoded(answer["predictions"][0]["label"])):
+            assert dice(label, by_hand(sharp, image)) > 0.99
+            back = Image.fromarray(label).resize(cell.size, Image.Resampling.NEAREST)
+            assert dice(np.asarray(back), native) > 0.97
+
+
+@pytest.fixture(scope="module")
+def volumes(server, tmp_path_factory):
+    """A trained 3-D model, registered, and its folder."""
+    output = tmp_path_factory.mktemp("volumes")
+    overrides = options("hippocampus", output, learning_rate=0.01, iel_steps=0, tracking_uri=server.uri)
+    run(configs("hippocampus", "train"), **overrides, register_model="hippo")
     with registry._tracking(server.uri):
-        model = mlflow.pyfunc.load_model("models:/hippo-predict@candidate")
-        volume = np.random.default_rng(0).random((21, 37, 29)).astype(np.float32)
-        assert model.predict(volume).shape == volume.shape
+        return mlflow.pyfunc.load_model("models:/hippo-predict@candidate"), output
+
+
+def test_volumes_are_predicted_in_their_own_shape(volumes, server):
+    model, output = volumes
+    volume = np.random.default_rng(0).random((21, 37, 29)).astype(np.float32)
+    assert model.predict(volume).shape == volume.shape
+    with registry._tracking(server.uri):
         network = mlflow.pytorch.load_model("models:/hippo@candidate")
-        x = torch.rand(1, 1, 32, 48, 32)
-        with torch.no_grad():
-            torch.testing.assert_close(network(x), network_of(tmp_path)(x), rtol=0, atol=1e-5)
+    x = torch.rand(1, 1, 32, 48, 32)
+    with torch.no_grad():
+        torch.testing.assert_close(network(x), network_of(output)(x), rtol=0, atol=1e-5)
+
+
+def turned(file):
+    """Return a volume of the sample as another scanner might store it: other axes, spacing and origin."""
+    image = nibabel.load(file)
+    values = np.asanyarray(image.dataobj)[::-1, :, ::2].transpose(1, 0, 2)
+    affine = np.array([[0, -1.0, 0, 90], [1.0, 0, 0, -30], [0, 0, 2.0, 12], [0, 0, 0, 1]])
+    return nibabel.Nifti1Image(values, affine)
+
+
+@pytest.mark.parametrize("ending", [".nii", ".nii.gz"])
+def test_a_nifti_file_is_predicted_in_its_own_space(ending, volumes, tmp_path):
+    model, output = volumes
+    (tmp_path / "in").mkdir()
+    file = tmp_path / "in" / f"case{ending}"
+    nibabel.save(turned(min((output / "cache").rglob("images*/*.nii.gz"))), file)
+    request = table(base64.b64encode(file.read_bytes()).decode())
+    (answer,) = model.predict(request, params={"format": "file"})["label"]
+    label = nibabel.Nifti1Image.from_bytes(gzip.decompress(base64.b64decode(answer)))
+    args = json.loads((output / "inference.json").read_text())
+    run(args.pop("config_file"), **{**args, "dataset_dir": str(file), "predictions": str(tmp_path / "out")})
+    expected = nibabel.load(tmp_path / "out" / "case_label.nii.gz")
+    np.testing.assert_allclose(label.affine, expected.affine, atol=1e-5)
+    assert label.get_data_dtype() == np.uint8
+    assert len(np.unique(expected.dataobj)) > 1
+    assert np.mean(np.asarray(label.dataobj) != np.asarray(expected.dataobj)) < 0.001
+    np.testing.assert_array_equal(model.predict(request)["label"][0], np.asarray(label.dataobj))
+
+
+def test_requests_at_the_same_time_do_not_disturb_each_other(volumes):
+    model, output = volumes
+    data = turned(min((output / "cache").rglob("images*/*.nii.gz"))).to_bytes()
+    request = table(base64.b64encode(data).decode())
+    alone = model.predict(request)["label"][0]
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: model.predict(request)["label"][0], range(24)))
+    assert all(np.array_equal(label, alone) for label in found)
+
+
+def test_a_volume_that_is_damaged_or_too_large_is_refused(volumes):
+    model, _ = volumes
+    sound = nibabel.Nifti1Image(np.random.default_rng(0).random((16, 16, 16)).astype(np.float32), np.eye(4))
+    data = gzip.compress(sound.to_bytes())
+    holes = np.ones((8, 8, 8), np.float32)
+    holes[0, 0, :3] = np.nan, np.inf, -np.inf
+    huge = sound.header.copy()
+    huge.set_data_shape((5000, 5000, 5000))
+    flat = sound.header.copy()
+    flat.set_sform(np.diag([1.0, 1, 0, 1]), code=1)
+    wide = nibabel.Nifti1Image(np.zeros((8, 8, 8), np.uint8), np.diag([100.0, 100, 100, 1]))
+    cases = {
+        data[: len(data) // 2]: "Image 1 is damaged",
+        data[:-8] + bytes(8): "Image 1 is damaged: CRC check failed",
+        data[:200]: "Image 1 is",
+        b"no volume": "Image 1 is no readable NIfTI file",
+        base64.b64decode(in_base64(Image.new("RGB", (8, 8)))): "Image 1 is no readable NIfTI file",
+        nibabel.Nifti1Image(holes, np.eye(4)).to_bytes(): "Image 1 has 3 values that are NaN or infinite",
+        nibabel.Nifti1Image(np.zeros((4, 4, 4, 2)), np.eye(4)).to_bytes(): "must be a volume of 3 axes",
+        gzip.compress(huge.binaryblock + bytes(4)): "has 125000000000 values",
+        wide.to_bytes(): "has 512000000 values .8 x 8 x 8., but at most 64000000 are allowed",
+        flat.binaryblock + bytes(4): "Image 1 has an affine that cannot be inverted",
+    }
+    for content, sentence in cases.items():
+        with pytest.raises(mlflow.exceptions.MlflowException, match=sentence) as caught:
+            model.predict(table(base64.b64encode(content).decode()))
+        assert caught.value.get_http_status_code() == 400
 
 
 def test_the_champion_moves_only_for_better_on_the_same_data(tracked, server, tmp_path):
@@ -151,6 +287,8 @@ def test_the_champion_moves_only_for_better_on_the_same_data(tracked, server, tm
     assert champion() == first
     registered("other data", dice=0.999, dataset_fingerprint="another")
     assert champion() == first
+    registered("other section", dice=0.9995, section="test")
+    assert champion() == first
     better = registered("better", dice=0.998)
     assert champion() == better
 
@@ -177,13 +315,78 @@ def test_a_folder_without_a_database_is_left_alone(tmp_path, capsys):
     assert not list(tmp_path.iterdir())
 
 
-def test_an_image_that_is_too_large_is_refused(tracked, server):
-    with registry._tracking(server.uri):
-        model = mlflow.pyfunc.load_model("models:/cells-predict/1")
-    huge = np.broadcast_to(np.uint8(0), (8000, 8000, 3))
-    with pytest.raises(mlflow.exceptions.MlflowException, match="at most 64000000 values, found shape") as caught:
-        model.predict(huge)
-    assert caught.value.get_http_status_code() == 400
+def test_a_network_that_loads_otherwise_is_not_announced(sharp, server, monkeypatch, caplog):
+    log = mlflow.pytorch.log_model
+
+    def store_other_weights(network, **arguments):
+        state = {name: value.clone() for name, value in network.state_dict().items()}
+        with torch.no_grad():
+            next(network.parameters()).mul_(1.01)
+        info = log(network, **arguments)
+        network.load_state_dict(state)
+        return info
+
+    monkeypatch.setattr(mlflow.pytorch, "log_model", store_other_weights)
+    assert_not_announced(sharp, server)
+    assert "The model differs by" in caplog.text
+
+
+def spoil_weights(file):
+    weights = torch.load(file, weights_only=True)
+    weights["final_conv.weight"].mul_(1.1)
+    torch.save(weights, file)
+
+
+def spoil_config(**changes):
+    return lambda file: file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+
+
+SPOILED = {
+    "weights": ("weights", spoil_weights),
+    "no resizing": ("config", spoil_config(geometry=[])),
+    "another intensity": ("config", spoil_config(intensity={"_target_": "ScaleIntensityd", "keys": "image"})),
+    "other label values": ("config", spoil_config(label_values=[0, 1, 2])),
+}
+
+
+@pytest.fixture(params=SPOILED)
+def spoiled(request, monkeypatch, tmp_path):
+    """Store another file than the right one with the predictor."""
+    log = mlflow.pyfunc.log_model
+    key, spoil = SPOILED[request.param]
+
+    def store_spoiled(artifacts, **arguments):
+        file = Path(shutil.copy(artifacts[key], tmp_path))
+        spoil(file)
+        return log(artifacts={**artifacts, key: str(file)}, **arguments)
+
+    monkeypatch.setattr(mlflow.pyfunc, "log_model", store_spoiled)
+
+
+def test_a_predictor_that_loads_otherwise_is_refused(spoiled, sharp, server):
+    config = registry._inference_config(sharp)
+    sentence = "The model predicts other labels than the bundle"
+    with registry._tracking(server.uri), mlflow.start_run(), pytest.raises(RuntimeError, match=sentence):
+        registry._log_predictor(sharp, config)
+
+
+@pytest.mark.parametrize("spoiled", ["weights"], indirect=True)
+def test_a_predictor_that_is_refused_is_not_announced(spoiled, sharp, server, caplog):
+    assert_not_announced(sharp, server)
+    assert "The model predicts other labels than the bundle" in caplog.text
+
+
+def assert_not_announced(output, server):
+    """Try to register a training again, and see that the registry stays as it was."""
+    client = mlflow.MlflowClient(server.uri, server.uri)
+
+    def state():
+        models = [client.get_registered_model(name) for name in ("sharp", "sharp-predict")]
+        return [(m.aliases, len(client.search_model_versions(f"name='{m.name}'"))) for m in models]
+
+    before = state()
+    assert not registry.register(str(output), "sharp")
+    assert state() == before
 
 
 def test_a_network_in_train_mode_cannot_be_logged(tracked):
@@ -197,11 +400,12 @@ def test_a_network_in_train_mode_cannot_be_logged(tracked):
 
 
 @pytest.fixture(scope="module")
-def service(tracked, server, tmp_path_factory):
+def service(sharp, server, tmp_path_factory):
     port = free_port()
     assert "MLFLOW_REGISTRY_URI" not in os.environ
     environment = {**os.environ, "MLFLOW_TRACKING_URI": server.uri, "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false"}
-    arguments = ["models", "serve", "-m", "models:/cells-predict/1", "-p", str(port), "--env-manager", "local"]
+    environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    arguments = ["models", "serve", "-m", "models:/sharp-predict/1", "-p", str(port), "--env-manager", "local"]
     log = (tmp_path_factory.mktemp("service") / "log").open("w")
     process = subprocess.Popen(
         [sys.executable, "-m", "mlflow", *arguments], env=environment, stdout=log, stderr=log, start_new_session=True
@@ -221,27 +425,114 @@ def post(url, content):
         return error.code, json.loads(error.read())
 
 
-def test_serving_answers_with_the_mask(service, server, picture):
-    image = np.load(picture)
-    status, answer = post(service, {"inputs": image.tolist()})
-    assert status == 200
-    with registry._tracking(server.uri):
-        local = mlflow.pyfunc.load_model("models:/cells-predict/1").predict(image)
-    np.testing.assert_array_equal(np.array(answer["predictions"], np.uint8), local)
+def test_serving_takes_arrays_and_files(service, predictor, cell):
+    pixels = np.asarray(cell)
+    expected = predictor.predict(pixels)
+    text = in_base64(cell)
+    split = {"dataframe_split": {"columns": ["image"], "data": [[text], [text]]}}
+    for content in ({"inputs": pixels.tolist()}, {"inputs": pixels.astype(float).tolist()}):
+        status, answer = post(service, content)
+        assert status == 200
+        np.testing.assert_array_equal(np.array(answer["predictions"], np.uint8), expected)
+    status, answer = post(service, {**split, "params": {"format": "array"}})
+    assert [np.array_equal(row["label"], expected) for row in answer["predictions"]] == [True, True]
+    status, answer = post(service, {**split, "params": {"format": "file"}})
+    assert [np.array_equal(decoded(row["label"]), expected) for row in answer["predictions"]] == [True, True]
+    status, answer = post(service, {"inputs": pixels.tolist(), "params": {"format": "file"}})
+    np.testing.assert_array_equal(decoded(answer["predictions"][0]["label"]), expected)
+    status, answer = post(service, {**split, "params": {"probabilities": True}})
+    np.testing.assert_allclose(np.sum(answer["predictions"][1]["probabilities"], 0), 1, atol=1e-5)
+
+
+def test_sixteen_clients_at_once_and_a_large_image(service, predictor, cell):
+    images = [cell.resize((60 + 9 * number, 400)) for number in range(15)] + [cell.resize((2000, 2000))]
+
+    def ask(image):
+        return post(service, {"dataframe_records": [{"image": in_base64(image)}], "params": {"format": "file"}})
+
+    with ThreadPoolExecutor(16) as pool:
+        found = list(pool.map(ask, images))
+    assert [status for status, _ in found] == [200] * 16
+    for image, (_, answer) in zip(images, found, strict=True):
+        expected = predictor.predict(np.asarray(image))
+        np.testing.assert_array_equal(decoded(answer["predictions"][0]["label"]), expected)
+
+
+@pytest.mark.parametrize("form", ["PNG", "JPEG", "TIFF", "BMP"])
+def test_a_file_is_read_as_the_bundle_reads_it(form, predictor, cell):
+    image = Image.open(io.BytesIO(base64.b64decode(in_base64(cell, form)))).convert("RGB")
+    found = predictor.predict(table(in_base64(cell, form), in_base64(cell.convert("L"))))["label"]
+    np.testing.assert_array_equal(found[0], predictor.predict(np.asarray(image)))
+    assert found[1].shape == found[0].shape
+
+
+def test_the_signature_says_the_limit_and_a_request_can_lower_it(predictor, cell):
+    params = {param.name: param.default for param in predictor.metadata.signature.params}
+    assert params == {"probabilities": False, "format": "array", "max_values": 64_000_000}
+    assert "'image'" in predictor.metadata.metadata["input"]
+    for limit in (6911, 10**12):
+        request = table(in_base64(cell), *[in_base64(Image.new("1", (8000, 8000)))] * (limit > 7000))
+        allowed = min(limit, 64_000_000)
+        with pytest.raises(mlflow.exceptions.MlflowException, match=f"at most {allowed} are allowed"):
+            predictor.predict(request, params={"max_values": limit})
+
+
+def bomb(side):
+    """Return the PNG of a large black image, whose header says another size."""
+    data = bytearray(base64.b64decode(in_base64(Image.new("1", (64, 64)))))
+    data[16:24] = side.to_bytes(4, "big") * 2
+    data[29:33] = zlib.crc32(data[12:29]).to_bytes(4, "big")
+    return base64.b64encode(data).decode()
+
+
+def test_what_cannot_be_segmented_gets_status_400_and_one_sentence(predictor, cell):
+    text = in_base64(cell)
+    gray = Image.fromarray(np.full((8, 8), 40000, np.uint16))
+    pixels = np.asarray(cell).astype(float)
+    pixels[0, 0] = np.nan, np.inf, 0
+    cases = [
+        (np.broadcast_to(np.uint8(0), (8000, 8000, 3)), {}, "has 192000000 values .8000 x 8000 x 3., but at most"),
+        (table(bomb(5000)), {}, "has 75000000 values .5000 x 5000 x 3., but at most 64000000"),
+        (table(bomb(20000)), {}, "too large, at most 64000000 values are allowed"),
+        (table(*[bomb(3000)] * 3), {}, "has 81000000 values"),
+        (pixels, {}, "The array has 2 values that are NaN or infinite"),
+        (table(text[:-7]), {}, "Image 1 is no base64"),
+        (table(text, "?" * 40), {}, "Image 2 is no base64"),
+        (table(text[: len(text) // 8 * 4]), {}, "Image 1 is damaged"),
+        (table(base64.b64encode(b"no image").decode()), {}, "Image 1 is no readable PNG, JPEG, TIFF, BMP, GIF file"),
+        (table(3.0), {}, "Image 1 must be the text of a file in base64, got float"),
+        (table(in_base64(gray)), {}, "Image 1 must have 8 bits per channel, got the mode I;16"),
+        (pd.DataFrame({"picture": [text]}), {}, "needs one column 'image'"),
+        (table(), {}, "a row per file, got 0 rows"),
+        (table(text), {"format": "png"}, "Format must be 'array' or 'file', got 'png'"),
+        (table(text), {"format": "file", "probabilities": True}, "Probabilities come as an array only"),
+        (np.zeros((8, 8)), {}, "must have the shape .height, width, 3., got .8, 8."),
+        (np.array([["a"]]), {}, "must have the shape"),
+    ]
+    for request, params, sentence in cases:
+        with pytest.raises(mlflow.exceptions.MlflowException, match=sentence) as caught:
+            predictor.predict(request, params=params)
+        assert caught.value.get_http_status_code() == 400
+        assert len(str(caught.value).splitlines()) == 1
 
 
 @pytest.mark.parametrize(
-    ("pixels", "sentence"),
+    ("content", "sentence"),
     [
-        (np.zeros((8, 8), int), "shape"),
-        (np.zeros((8, 8, 4), int), "shape"),
-        (np.full((8, 8, 3), 0.5), "uint8"),
-        (np.full((8, 8, 3), 300), "uint8"),
-        (np.zeros((0, 8, 3), int), "shape"),
-        (np.full((8, 8, 3), -1), "uint8"),
+        ({"inputs": np.zeros((8, 8), int).tolist()}, "must have the shape (height, width, 3), got (8, 8)"),
+        ({"inputs": np.zeros((8, 8, 4), int).tolist()}, "got (8, 8, 4)"),
+        ({"inputs": np.full((8, 8, 3), 0.5).tolist()}, "whole numbers from 0 to 255 (uint8), got float64 from 0.5 to"),
+        ({"inputs": np.full((8, 8, 3), 300).tolist()}, "got int64 from 300 to 300"),
+        ({"inputs": np.full((8, 8, 3), -1).tolist()}, "got int64 from -1 to -1"),
+        ({"inputs": np.full((8, 8, 3), np.nan).tolist()}, "192 values that are NaN or infinite"),
+        ({"inputs": np.zeros((0, 8, 3), int).tolist()}, "must have the shape"),
+        ({"inputs": [[[1, 2, 3]], [[1, 2]]]}, ""),
+        ({"inputs": "cell.png"}, "a file goes into the column 'image'"),
+        ({"dataframe_records": [{"image": "c2VsbA=="}]}, "Image 1 is no readable PNG"),
+        ({"dataframe_records": [{"image": bomb(5000)}]}, "at most 64000000 are allowed"),
     ],
 )
-def test_a_wrong_request_gets_a_clear_answer(pixels, sentence, service):
-    status, answer = post(service, {"inputs": pixels.tolist()})
-    assert 400 <= status < 500
+def test_a_wrong_request_gets_a_clear_answer(content, sentence, service):
+    status, answer = post(service, content)
+    assert status == 400
     assert sentence in answer["message"]
