@@ -279,18 +279,8 @@ def _bundle_labels(folder: Path, image: Path) -> np.ndarray:
 
 def _bundle_probabilities(folder: Path, image: Path) -> np.ndarray:
     """Predict the probabilities of each class with the bundle's own inference, in the geometry of the image."""
-    transforms = [
-        {"_target_": "Activationsd", "keys": "pred", "softmax": True},
-        {
-            "_target_": "Invertd",
-            "_disabled_": "$not @geometry",
-            "keys": "pred",
-            "transform": "@preprocessing",
-            "orig_keys": "image",
-            "nearest_interp": False,
-        },
-    ]
-    workflow = _run_inference(folder, image, postprocessing={"_target_": "Compose", "transforms": transforms})
+    only = {"_target_": "Compose", "transforms": "@probabilities"}
+    workflow = _run_inference(folder, image, postprocessing=only)
     found = workflow.parser.get_parsed_content("evaluator").state.output[0]["pred"].numpy()
     return found.swapaxes(1, 2) if found.ndim == 3 else found
 
@@ -301,7 +291,10 @@ def _run_inference(folder: Path, image: Path, **overrides: Any) -> Any:
     arguments.update(device="$torch.device('cpu')", amp=False, **overrides)
     with contextlib.redirect_stdout(io.StringIO()):
         workflow = create_workflow(logging_file=False, **arguments)
-        workflow.run()
+        try:
+            workflow.run()
+        except SystemExit as error:  # how inference refuses on the command line
+            raise RuntimeError(str(error.code)) from None
     return workflow
 
 

@@ -38,7 +38,6 @@ from mlflow.pyfunc import PythonModel
 from monai.bundle import ConfigParser
 from monai.data import MetaTensor
 from monai.transforms import Compose, Spacingd
-from monai.transforms.utils import convert_applied_interp_mode
 from PIL import Image
 
 __all__ = ["SegmentationModel"]
@@ -81,10 +80,13 @@ class SegmentationModel(PythonModel):
         self.voxel = math.prod(
             next((t.spacing_transform.pixdim for t in geometry if isinstance(t, Spacingd)), [math.inf])
         )
-        self.processing = Compose([*geometry, parser.get_parsed_content("intensity")])
+        intensity, fitting = (parser.get_parsed_content(key) for key in ("intensity", "fitting"))
+        self.processing = Compose([*geometry, intensity, *fitting])
+        self.smoothing = parser.get_parsed_content("smoothing")
         self.inferer = parser.get_parsed_content("inferer")
         values = parser.get_parsed_content("label_values")
-        self.values = np.array([v if isinstance(v, int) else v[-1] for v in values], dtype=np.uint8)
+        labels = [v if isinstance(v, int) else v[-1] for v in values]
+        self.values = np.array(labels, dtype=np.uint8 if max(labels) < 256 else np.uint16)
         self.largest = context.model_config["max_values"]
         # MONAI's transforms note the inverse on themselves, and one image at a time bounds the memory
         self.lock = threading.Lock()
@@ -122,16 +124,12 @@ class SegmentationModel(PythonModel):
         case = self.processing(case)
         with torch.no_grad():
             logits = torch.as_tensor(self.inferer(case["image"][None], self.network)[0])
-        if probabilities:
-            return self._in_place(logits.softmax(0), case["image"]).astype(np.float32)
-        return self.values[self._in_place(logits.argmax(0, keepdim=True), case["image"])[0].astype(np.uint8)]
+        found = self._in_place(self.smoothing({"pred": logits})["pred"].softmax(0), case["image"])
+        return found.astype(np.float32) if probabilities else self.values[found.argmax(0)]
 
     def _in_place(self, values: torch.Tensor, image: MetaTensor) -> np.ndarray:
-        """Bring what was found into the geometry of the input, classes by their nearest neighbors."""
-        operations = image.applied_operations
-        if not values.is_floating_point():
-            operations = convert_applied_interp_mode(operations, mode="nearest", align_corners=None)
-        placed = MetaTensor(values.float(), meta=image.meta, applied_operations=operations)
+        """Bring probabilities into the geometry of the input."""
+        placed = MetaTensor(values.float(), meta=image.meta, applied_operations=image.applied_operations)
         found = self.processing.inverse({"image": placed})["image"].numpy()
         return found.swapaxes(1, 2) if self.dims == 2 else found
 
@@ -211,6 +209,8 @@ def _picture(name: str, data: bytes) -> _Source:
         _refuse(f"{name} is no readable {', '.join(_FORMATS)} file: {_reason(error)}")
     if image.mode[0] in "IF":
         _refuse(f"{name} must have 8 bits per channel, got the mode {image.mode}")
+    if getattr(image, "n_frames", 1) > 1:
+        _refuse(f"{name} has {image.n_frames} pages, send each as a file of its own")  # type: ignore[attr-defined]
 
     def read() -> np.ndarray:
         try:

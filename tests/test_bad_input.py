@@ -455,7 +455,8 @@ def test_a_killed_loader_says_what_happened(finished, tmp_path):
     errors = process.stderr.read().splitlines()
     assert process.returncode == 1
     assert errors[-1].startswith("A process that loads data ended (DataLoader worker")
-    assert not [line for line in errors if "Traceback" in line]
+    ignored = [line for line in errors if line.startswith("Exception ignored in")]  # torch's, of a second worker
+    assert len([line for line in errors if "Traceback" in line]) == len(ignored)
 
 
 def test_there_are_at_least_120_mistakes():
