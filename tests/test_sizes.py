@@ -1,0 +1,162 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""An image gets the same labels at any size, by every door, and they are as good on disk as evaluation says."""
+
+import csv
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from monai.bundle import ConfigParser, create_workflow
+from PIL import Image
+from scipy import ndimage
+from test_bundle import BUNDLES, command, configs, run
+
+from monai_iels.data import SOURCES
+from monai_iels.serving import SegmentationModel
+
+SIZES = {
+    "wbc": {"sample_count": 20, "image_size": [112, 112]},
+    "dsb2018": {"sample_count": 20, "sample_size": 160, "image_size": [144, 144], "batch_size": 2},
+    "drive": {"sample_count": 8, "sample_size": 292, "image_size": [256, 256], "repeats": 1},
+    "refuge": {"sample_count": 30, "sample_size": 128, "image_size": [112, 112], "epochs": 14},
+}
+
+
+@pytest.fixture(scope="module", params=SIZES)
+def judged(request, tmp_path_factory):
+    """Train a narrow network until it finds something, and judge it; return name, folder and Dice per case."""
+    name = request.param
+    output = tmp_path_factory.mktemp(name)
+    overrides = {
+        "bundle_root": str(BUNDLES / name),
+        "output_dir": str(output),
+        "features": [8] * 6,
+        "epochs": 8,
+        "learning_rate": 0.01,
+    }
+    overrides |= {"iel_steps": 0, "track": False, "dice_weight": 1.0, **SIZES[name]}
+    run(configs(name, "train"), **overrides)
+    run(configs(name, "train", "evaluate"), **overrides)
+    with (output / "evaluation" / "cases.csv").open(newline="", encoding="utf-8") as stream:
+        return name, output, {row["case"]: float(row["mean_dice"]) for row in csv.DictReader(stream)}
+
+
+@pytest.fixture(scope="module")
+def cases(judged):
+    arguments = json.loads((judged[1] / "evaluate.json").read_text())
+    workflow = create_workflow(config_file=arguments.pop("config_file")[0], **arguments)
+    return workflow.parser.get_parsed_content("datalists")["validation"]
+
+
+def written(name):
+    """Return the value of each class in a prediction."""
+    return [value if isinstance(value, int) else value[-1] for value in SOURCES[name].values]
+
+
+def dice(found, expected, values):
+    pairs = [(found == value, expected == value) for value in values[1:]]
+    return np.nanmean([2 * (a & b).sum() / (a.sum() + b.sum()) for a, b in pairs if b.any() or a.any()])
+
+
+CONVOLUTION = {"_target_": "torch.nn.Conv2d", "in_channels": 3, "kernel_size": 9, "padding": 4}
+
+
+@pytest.fixture
+def shades(judged, cases, tmp_path):
+    """Return arguments of a prediction whose labels are known: the shades of an image, by its own quantiles."""
+    name, output, _ = judged
+    classes = len(SOURCES[name].classes)
+    image = np.asarray(Image.open(cases[0]["image"]).convert("RGB")) / 255
+    bounds = np.quantile(ndimage.uniform_filter(image.mean(-1), 9), np.linspace(0, 1, classes + 1)[1:-1])
+    network = torch.nn.Conv2d(3, classes, 9)
+    with torch.no_grad():  # class k wins between the bounds k and k + 1
+        for k in range(classes):
+            network.weight[k], network.bias[k] = 100 * k / 243, -100 * bounds[:k].sum()
+    torch.save(network.state_dict(), tmp_path / "shades.pt")
+    args = json.loads((output / "inference.json").read_text())
+    args |= {"network_def": {**CONVOLUTION, "out_channels": classes}, "checkpoint": str(tmp_path / "shades.pt")}
+    return args
+
+
+def by_arguments(args, image, folder):
+    """Predict with what a training wrote, but for the network."""
+    given = {key: value for key, value in args.items() if key != "config_file"}
+    run(args["config_file"], **{**given, "dataset_dir": str(image), "predictions": str(folder)})
+    return np.asarray(Image.open(folder / f"{image.stem}_label.png"))
+
+
+def by_config(args, image, folder):
+    """Predict with the bundle's config, as one who does not have what the training wrote: settings are given by hand."""
+    keys = ("config_file", "network_def", "image_size", "checkpoint")
+    return by_arguments({key: args[key] for key in keys}, image, folder)
+
+
+def by_model(args, image, folder):
+    """Predict with the class that the registry stores."""
+    folder.mkdir()
+    config = {**ConfigParser.load_config_file(args["config_file"]), **args}
+    (folder / "config.json").write_text(json.dumps(config))
+    artifacts = {"config": str(folder / "config.json"), "weights": args["checkpoint"]}
+    model = SegmentationModel()
+    model.load_context(SimpleNamespace(artifacts=artifacts, model_config={"max_values": 10**9}))
+    return model.predict(None, np.asarray(Image.open(image)))
+
+
+@pytest.mark.parametrize("door", [by_arguments, by_config, by_model])
+def test_an_image_gets_the_same_labels_at_any_size(door, judged, cases, shades, tmp_path):
+    values = written(judged[0])
+    image = Image.open(cases[0]["image"]).convert("RGB")
+    found = {}
+    for factor in (1, 2, 4):
+        file = tmp_path / f"x{factor}.png"
+        image.resize((image.width * factor, image.height * factor), Image.Resampling.BICUBIC).save(file)
+        labels = door(shades, file, tmp_path / f"out{factor}")
+        assert labels.shape == (image.height * factor, image.width * factor)
+        found[factor] = np.asarray(Image.fromarray(labels).resize(image.size, Image.Resampling.NEAREST))
+    assert set(np.unique(found[1])) == set(values)
+    scores = [dice(found[factor], found[1], values) for factor in (2, 4)]
+    assert np.mean(scores) >= 0.97, scores
+
+
+def test_labels_on_disk_are_as_good_as_evaluation_says(judged, cases, tmp_path):
+    name, output, expected = judged
+    values = written(name)
+    args = json.loads((output / "inference.json").read_text())
+    config = args.pop("config_file")
+    found = {}
+    for case in cases:
+        run(config, **{**args, "dataset_dir": case["image"], "predictions": str(tmp_path)})
+        image = Image.open(case["image"])
+        labels = np.asarray(Image.open(tmp_path / f"{image.filename.split('/')[-1].split('.')[0]}_label.png"))
+        truth = np.asarray(Image.open(case["label"]).convert("L"))
+        inside = np.asarray(Image.open(case["fov"]).convert("L")) > 0 if "fov" in case else np.ones_like(truth, bool)
+        found[case["image"].split("/")[-1]] = dice(labels[inside], truth[inside], values)
+    assert found.keys() == expected.keys()
+    assert np.mean(list(found.values())) == pytest.approx(np.mean(list(expected.values())), abs=0.01)
+
+
+@pytest.mark.parametrize("judged", ["wbc"], indirect=True)
+def test_the_documented_command_in_a_process_of_its_own(judged, cases, tmp_path):
+    name, output, _ = judged
+    image = Image.open(cases[0]["image"]).convert("RGB")
+    folder = tmp_path / "images"
+    folder.mkdir()
+    image.save(folder / "one.png")
+    image.resize((4 * image.width, 4 * image.height), Image.Resampling.BICUBIC).save(folder / "four.png")
+    done = command("--args_file", output / "inference.json", "--dataset_dir", folder, "--predictions", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    labels = {stem: Image.open(tmp_path / "out" / f"{stem}_label.png") for stem in ("one", "four")}
+    back = labels["four"].resize(image.size, Image.Resampling.NEAREST)
+    assert dice(np.asarray(back), np.asarray(labels["one"]), written(name)) >= 0.97
