@@ -342,7 +342,7 @@ SPOILED = {
     "no resizing": ("config", spoil_config(fitting=[])),
     "another intensity": (
         "config",
-        spoil_config(intensity={"_target_": "ScaleIntensityd", "keys": "image", "maxv": 2.0}),
+        spoil_config(intensity={"_target_": "AdjustContrastd", "keys": "image", "gamma": 2.0}),
     ),
     "other label values": ("config", spoil_config(label_values=[0, 1, 2])),
 }

@@ -98,7 +98,7 @@ def by_arguments(args, image, folder):
 
 
 def by_config(args, image, folder):
-    """Predict with the bundle's config, as one who does not have what the training wrote: settings are given by hand."""
+    """Predict with the bundle's config alone: settings are given by hand."""
     keys = ("config_file", "network_def", "image_size", "checkpoint")
     return by_arguments({key: args[key] for key in keys}, image, folder)
 

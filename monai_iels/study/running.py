@@ -67,6 +67,7 @@ def run_study(
     config = ConfigParser.load_config_file(common["config_file"])
     check_overrides(study, config)
     refuse_changes(study, output_dir, preset, common)
+    output_dir.mkdir(parents=True, exist_ok=True)
     _prepare_data(common, config)
     with alone(output_dir):
         journal = Journal(output_dir / "tracking")
