@@ -40,10 +40,11 @@ _FORMS: dict[str, tuple[Callable[[Any], bool], str]] = {
     ),
 }
 _GEOMETRY = {
-    2: "an image is resized to what the network saw in training, and its labels are resized back. Distances are in\n"
-    "pixels of the resized image",
-    3: "a volume is turned and resampled as in training and predicted window by window, and its labels are brought\n"
-    "back. Distances are in voxels of training",
+    2: "an image is resized to what the network saw in training, the probabilities are resized back, and the most\n"
+    "probable class is taken. Distances are in pixels of the resized image",
+    3: "a volume is turned and resampled as in training and predicted window by window, the probabilities are brought\n"
+    "back, and the most probable class is taken. Each DICOM series of a folder is predicted, and named by\n"
+    "its series. Distances are in voxels of training",
 }
 
 

@@ -11,7 +11,9 @@
 
 """Train each variant of a study with each seed, but for those that are finished."""
 
+import errno
 import logging
+import os
 import signal
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -67,7 +69,8 @@ def run_study(
     config = ConfigParser.load_config_file(common["config_file"])
     check_overrides(study, config)
     refuse_changes(study, output_dir, preset, common)
-    output_dir.mkdir(parents=True, exist_ok=True)
+    if output_dir.is_file():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(output_dir))
     _prepare_data(common, config)
     with alone(output_dir):
         journal = Journal(output_dir / "tracking")
