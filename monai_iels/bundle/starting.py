@@ -14,19 +14,17 @@
 import logging
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from monai.bundle import ConfigParser
-from monai.utils import ensure_tuple
 
 from monai_iels.bundle.config import INTERNAL, evaluating, ids, unknown_key
 from monai_iels.bundle.record import hide_secrets
+from monai_iels.bundle.rules import CHECKED, check_values
 from monai_iels.bundle.sentences import print_sentences
 from monai_iels.data.datalists import SYNTHETIC
-from monai_iels.errors import first_line
 from monai_iels.handlers.training import is_first_rank
 from monai_iels.prediction import check_weights
 
@@ -36,45 +34,6 @@ logger = logging.getLogger(__name__)
 
 _SWITCHES = ("amp", "noise_shared", "resume", "system_metrics", "track")
 _NEEDED = ("train", "validate", "datalists")  # what an overlay has not
-
-
-def _whole(least: int) -> tuple[Callable[[Any], bool], str]:
-    return lambda value: type(value) is int and value >= least, f"a whole number from {least}"
-
-
-def _number(low: float, high: float = float("inf")) -> tuple[Callable[[Any], bool], str]:
-    words = f"a number from {low:g}" + (f" to {high:g}" if high < float("inf") else "")
-    return lambda value: type(value) in (int, float) and low <= value <= high, words
-
-
-def _positive(value: Any) -> bool:
-    return type(value) in (int, float) and 0 < value < float("inf")
-
-
-def _or_none(rule: tuple[Callable[[Any], bool], str]) -> tuple[Callable[[Any], bool], str]:
-    return lambda value: value is None or rule[0](value), f"{rule[1]}, or none"
-
-
-def _each(rule: tuple[Callable[[Any], bool], str]) -> tuple[Callable[[Any], bool], str]:
-    return lambda value: all(map(rule[0], ensure_tuple(value))), f"{rule[1]}, or one per axis"
-
-
-_RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
-    **dict.fromkeys(("epochs", "batch_size", "val_interval", "repeats", "lr_step", "in_channels"), _whole(1)),
-    **dict.fromkeys(("seed", "split_seed", "iel_warmup", "iel_steps", "num_workers"), _whole(0)),
-    "num_classes": _whole(2),
-    "noise_window": _each(_whole(1)),
-    "iel_spacing": _each((_positive, "a number above 0")),
-    "sample_count": _whole(4),
-    "training_cases": _or_none(_whole(1)),
-    "sample_size": _or_none(_whole(24)),
-    "learning_rate": (_positive, "a number above 0"),
-    "iel_dt": (_positive, "a number above 0"),
-    "noise_fraction": _number(0, 1),
-    "dice_weight": _number(0),
-    "spatial_dims": (lambda value: value in (2, 3), "2 or 3"),
-    "bundle_root": (os.path.isdir, "a folder that exists"),
-}
 
 
 def check_settings(known: Sequence[str]) -> None:
@@ -102,38 +61,7 @@ def check_settings(known: Sequence[str]) -> None:
         if key not in known and key not in INTERNAL:
             raise ValueError(unknown_key(f"--{key}", key, known))
     _read_switches(parser)
-    values = {key: parser.get_parsed_content(key) for key in _RULES}
-    for key, (holds, words) in _RULES.items():
-        if not holds(values[key]):
-            raise ValueError(f"--{key} must be {words}, got {values[key]!r}")
-    if values["val_interval"] > values["epochs"]:
-        raise ValueError(f"--val_interval must be at most the {values['epochs']} epochs, got {values['val_interval']}")
-    _check_lists(parser)
-    _check_device(parser.get_parsed_content("device"))
-
-
-def _check_lists(parser: ConfigParser) -> None:
-    config = parser.get()
-    for key, length in (("features", 6), ("image_size", config["spatial_dims"])):
-        value = config[key]
-        if not isinstance(value, list) or len(value) != length or not all(type(v) is int and v > 0 for v in value):
-            raise ValueError(f"--{key} must be {length} whole numbers from 1 in brackets, got {value!r}")
-    if min(config["image_size"]) < 17:
-        raise ValueError(
-            f"--image_size must be at least 17 along each axis, for a network of 5 levels, got {config['image_size']}"
-        )
-    values = config["label_values"]
-    if not isinstance(values, list) or len(values) != config["num_classes"]:
-        raise ValueError(
-            f"--num_classes is {config['num_classes']}, but --label_values has {len(values)} classes: {values}"
-        )
-
-
-def _check_device(device: Any) -> None:
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, TypeError) as error:
-        raise ValueError(f"--device {device} cannot be used here ({first_line(error)})") from None
+    check_values({key: parser.get_parsed_content(key) for key in CHECKED})
 
 
 def _read_switches(parser: ConfigParser) -> None:
