@@ -11,9 +11,12 @@
 
 """What an error of another package says, in one line, for our own sentences."""
 
+import re
+
 __all__ = ["first_line"]
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of what an error says, or its kind where it says nothing."""
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
+    """Return the first line of what an error says, but for places in ITK's sources, or its kind if it says nothing."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    return next((line for line in lines if line and not re.match(r".*\.(hxx|cxx|h):\d+:$", line)), type(error).__name__)

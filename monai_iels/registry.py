@@ -39,6 +39,7 @@ from mlflow.models import ModelSignature
 from mlflow.types import ParamSchema, ParamSpec, Schema, TensorSpec
 from monai.bundle import ConfigParser, create_workflow
 from PIL import Image
+from sqlalchemy.exc import SQLAlchemyError
 from torch import nn
 from torch.nn.functional import interpolate
 
@@ -324,7 +325,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
         with _tracking(uri):
             return options.run(options)
-    except (mlflow.exceptions.MlflowException, FileNotFoundError, ValueError) as error:
+    except (mlflow.exceptions.MlflowException, SQLAlchemyError, FileNotFoundError, ValueError) as error:
         print(first_line(error), file=sys.stderr)
         return 1
 

@@ -522,7 +522,8 @@ def test_a_foreign_value(name, copy, tmp_path):
 def test_not_a_number_in_a_volume(copy, tmp_path):
     root = copy("hippocampus")
     case = read_hippocampus(root)["training"][0]
-    nibabel.save(nibabel.Nifti1Image(np.full(nibabel.load(case["label"]).shape, np.nan), np.eye(4)), case["image"])
+    label = nibabel.load(case["label"])
+    nibabel.save(nibabel.Nifti1Image(np.full(label.shape, np.nan), label.affine), case["image"])
     assert only_problem("hippocampus", root, tmp_path).expected == "finite values"
 
 

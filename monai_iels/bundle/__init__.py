@@ -18,7 +18,14 @@
 from monai_iels.bundle.composing import compose
 from monai_iels.bundle.output import end_run, prepare_output
 from monai_iels.bundle.record import describe, settings, tags
-from monai_iels.bundle.starting import check_settings, checked_weights, local_rank, share_of_batch, start_run
+from monai_iels.bundle.starting import (
+    check_settings,
+    checked_weights,
+    local_rank,
+    share_of_batch,
+    start_run,
+    try_first_case,
+)
 
 __all__ = [
     "check_settings",
@@ -32,4 +39,5 @@ __all__ = [
     "share_of_batch",
     "start_run",
     "tags",
+    "try_first_case",
 ]

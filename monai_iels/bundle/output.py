@@ -23,7 +23,8 @@ from monai.bundle import ConfigParser, ConfigWorkflow
 
 from monai_iels.bundle.config import evaluating
 from monai_iels.bundle.record import settings
-from monai_iels.bundle.resuming import check_resumed
+from monai_iels.bundle.resuming import CASES, check_resumed, digest_of
+from monai_iels.data.files import Datalists
 from monai_iels.handlers.training import complete_file, is_first_rank
 
 __all__ = ["end_run", "prepare_output"]
@@ -48,14 +49,15 @@ _OUTPUTS = _OF_THE_MODEL | {
 _OCCUPIED: dict[str, FileLock] = {}  # folders that this process trains in; a lock that nobody holds on to is open
 
 
-def prepare_output(output_dir: str, resume: bool, trainer: Any) -> None:
+def prepare_output(output_dir: str, resume: bool, datalists: Datalists, trainer: Any) -> None:
     """Clear the way for a training: move an earlier one aside unless it is resumed, and begin the log.
 
     Also writes the arguments of an evaluation and of a prediction with what is being trained, for ``--args_file``.
 
     Args:
         output_dir: folder of the training.
-        resume: whether to go on with the training in it.
+        resume: whether to go on with the training in it, if there is one.
+        datalists: the cases of each section.
         trainer: the engine. It is not used: asking for it builds all components, so that what cannot be built is
             refused before anything is moved.
 
@@ -67,9 +69,11 @@ def prepare_output(output_dir: str, resume: bool, trainer: Any) -> None:
     folder = Path(output_dir)
     _occupy(folder)
     workflow = evaluating(ConfigWorkflow)
-    if resume:
-        check_resumed(folder, workflow.parser.get())
-    _move_aside(folder, _OF_THE_MODEL if resume else _OUTPUTS)
+    config = {**workflow.parser.get(), CASES: digest_of(datalists)}
+    goes_on = resume and any((folder / name).exists() for name in ("last.pt", "previous.pt"))
+    if goes_on:
+        check_resumed(folder, config)
+    _move_aside(folder, _OF_THE_MODEL if goes_on else _OUTPUTS)
     _begin_log(folder / "training.log")
     configs = Path(os.path.abspath(workflow.config_root_path))
     chosen = settings()
@@ -80,13 +84,11 @@ def prepare_output(output_dir: str, resume: bool, trainer: Any) -> None:
             "config_file": str(configs / "inference.json"),
             **{key: chosen[key] for key in inference["from_training"] if key in chosen},
         },
-        "config": workflow.parser.get(),
+        "config": config,
     }
     for name, content in files.items():
-        file = folder / f"{name}.json"
-        if not (resume and file.exists()):  # a training that is resumed has its settings already
-            with complete_file(file) as part:
-                part.write_text(json.dumps(content, indent=1, default=str) + "\n", encoding="utf-8")
+        with complete_file(folder / f"{name}.json") as part:
+            part.write_text(json.dumps(content, indent=1, default=str) + "\n", encoding="utf-8")
 
 
 class _Log(logging.FileHandler):

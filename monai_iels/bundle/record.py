@@ -15,7 +15,9 @@ import contextlib
 import hashlib
 import importlib.metadata
 import json
+import logging
 import os
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,8 @@ from monai_iels.data.source import fingerprint
 from monai_iels.handlers.addresses import public, remember
 from monai_iels.layers import InverseEvolutionLayer
 
+_ADDRESS = r"(https?|sqlite|postgresql|mysql|mssql|databricks(-uc)?)(\+\w+)?:|databricks$"
+
 __all__ = ["describe", "hide_secrets", "settings", "tags"]
 
 
@@ -42,10 +46,11 @@ def hide_secrets(parser: ConfigParser) -> None:
     Raises:
         ValueError: for an address that is no text.
     """
+    logging.getLogger("monai.bundle.scripts").addFilter(_hide_in_summary)
     before = json.dumps(parser.get(), default=str)
     resolved = parser.get_parsed_content("tracking_uri") if "tracking_uri" in parser else None
-    if not isinstance(resolved, str | None):
-        raise ValueError(f"--tracking_uri must be an address such as http://HOST:5000, got {resolved}")
+    if resolved is not None and not re.match(_ADDRESS, str(resolved)):
+        raise ValueError(f"--tracking_uri must be an address such as http://HOST:5000, got '{public(str(resolved))}'")
     if resolved and remember(resolved) != resolved:
         parser["tracking_uri"] = public(resolved)
     _hide(parser.get())
@@ -56,6 +61,11 @@ def hide_secrets(parser: ConfigParser) -> None:
     for file in (Path(exported), Path(parser.get_parsed_content("output_dir")) / Path(exported).name):
         if file.is_file():
             parser.export_config_file(parser.get(), str(file), indent=2)
+
+
+def _hide_in_summary(record: logging.LogRecord) -> bool:
+    """Return whether MONAI may print this line of its summary: not the address as it was given."""
+    return "tracking_uri" not in str(record.msg)
 
 
 def _hide(config: Any) -> None:

@@ -11,6 +11,7 @@
 
 """Resuming a training: which settings may differ from those that it began with."""
 
+import hashlib
 import json
 import logging
 from collections.abc import Iterator, Mapping
@@ -20,10 +21,15 @@ from typing import Any
 from monai.bundle import ConfigParser
 from monai.bundle.utils import ID_SEP_KEY
 
-__all__ = ["check_resumed"]
+from monai_iels.data.files import Datalists
+from monai_iels.data.source import case_files
+from monai_iels.errors import first_line
+
+__all__ = ["CASES", "check_resumed", "digest_of"]
 
 logger = logging.getLogger(__name__)
 
+CASES = "cases_digest"
 _PROGRAM = {ConfigParser.meta_key, "finalize", "imports", "initialize", "known_keys", "run"}
 _MAY_CHANGE = {"bundle_root", "cache_dir", "dataset_dir", "device", "output_dir"}  # where
 _MAY_CHANGE |= {"epochs", "num_workers", "resume", "val_interval"}  # how long, how fast, how often
@@ -35,17 +41,22 @@ def check_resumed(folder: Path, config: Mapping[str, Any]) -> None:
 
     Args:
         folder: the training's output folder.
-        config: the config of this run.
+        config: the config of this run, with the :func:`digest_of` its cases.
 
     Raises:
-        ValueError: for settings that may not change, with both values.
+        ValueError: for settings that may not change, with both values, and for other data.
     """
     file = folder / "config.json"
-    if not file.exists():
-        return
-    before, now = json.loads(file.read_text("utf-8")), json.loads(json.dumps(config, default=str))
+    try:
+        before = json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"{file}: cannot be read ({first_line(error)}), so nobody knows with which settings the training began; "
+            "begin anew without --resume"
+        ) from None
+    now = json.loads(json.dumps(config, default=str))
     refused = []
-    for key in sorted((before.keys() & now.keys()) - _PROGRAM):
+    for key in sorted((before.keys() & now.keys()) - _PROGRAM - {CASES}):
         for place, old, new in _differences(key, before[key], now[key]):
             if key in _MAY_CHANGE:
                 values = "" if key == "tracking_uri" else f": {new!r}, before {old!r}"  # it may have a password
@@ -56,6 +67,22 @@ def check_resumed(folder: Path, config: Mapping[str, Any]) -> None:
         raise ValueError(
             f"--resume: {'; '.join(refused)}. Resume with the settings of {file}, or choose another --output_dir."
         )
+    if before.get(CASES, now[CASES]) != now[CASES]:
+        raise ValueError(
+            f"--resume: the cases in {now['dataset_dir']} are not those that the training began with in "
+            f"{before['dataset_dir']}. Resume with the same data, or choose another --output_dir."
+        )
+
+
+def digest_of(datalists: Datalists) -> str:
+    """Return a digest of the names and sizes of all files, wherever they lie."""
+    files = [
+        (section, Path(file).name, Path(file).stat().st_size)
+        for section, cases in datalists.items()
+        for case in cases
+        for file in case_files(case)
+    ]
+    return hashlib.sha256(json.dumps(files).encode()).hexdigest()
 
 
 def _differences(place: str, before: Any, now: Any) -> Iterator[tuple[str, Any, Any]]:

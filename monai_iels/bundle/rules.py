@@ -46,6 +46,21 @@ def _is_number(value: Any) -> bool:
     return type(value) in (int, float) and abs(value) < float("inf")
 
 
+def _is_name(value: Any) -> bool:
+    return value is None or (isinstance(value, str) and bool(value) and not set(value) & set("/:"))
+
+
+def _is_path(value: Any) -> bool:
+    return isinstance(value, str) and bool(value) and not value.startswith("~")
+
+
+def _is_regions(value: Any) -> bool:
+    return value is None or (
+        isinstance(value, list) and all(isinstance(group, list) and all(map(_whole(0).holds, group)) for group in value)
+    )
+
+
+_TEXT = Rule(lambda value: isinstance(value, str) and bool(value), "text in quotes")
 _POSITIVE = Rule(lambda value: _is_number(value) and value > 0, "a number above 0")
 
 _RULES: dict[str, Rule] = {
@@ -53,6 +68,11 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(("seed", "split_seed", "iel_warmup", "iel_steps", "num_workers"), _whole(0)),
     **dict.fromkeys(("learning_rate", "iel_dt"), _POSITIVE),
     "bundle_root": Rule(os.path.isdir, "a folder that exists"),
+    **dict.fromkeys(("experiment_name", "run_name", "section", "dataset_dir"), _TEXT),
+    **dict.fromkeys(("output_dir", "cache_dir"), Rule(_is_path, "a path that is written out, without ~")),
+    "register_model": Rule(_is_name, "a name without / and :"),
+    "regions": Rule(_is_regions, "groups of classes such as [[1,2],[2]]"),
+    "run_tags": Rule(lambda value: isinstance(value, dict), "names with values such as \"{'reader':'A'}\""),
     "dice_weight": Rule(lambda value: _is_number(value) and value >= 0, "a number from 0"),
     "iel_spacing": _per_axis(_POSITIVE),
     "noise_fraction": Rule(lambda value: _is_number(value) and 0 <= value <= 1, "a number from 0 to 1"),
@@ -63,7 +83,7 @@ _RULES: dict[str, Rule] = {
     "spatial_dims": Rule(lambda value: value in (2, 3), "2 or 3"),
     "training_cases": _none_or(_whole(1)),
 }
-CHECKED = (*_RULES, "device", "features", "image_size", "label_values")
+CHECKED = (*_RULES, "device", "features", "image_size", "label_values", "track")
 
 
 def check_values(values: Mapping[str, Any]) -> None:
@@ -92,6 +112,14 @@ def check_values(values: Mapping[str, Any]) -> None:
         raise ValueError(
             f"--label_values must have one entry per class (--num_classes {values['num_classes']}), got {labels!r}"
         )
+    for key in ("iel_spacing", "noise_window"):
+        if isinstance(values[key], list) and len(values[key]) != values["spatial_dims"]:
+            raise ValueError(f"--{key} must be one number or {values['spatial_dims']}, one per axis, got {values[key]}")
+    classes = {number for group in values["regions"] or [] for number in group}
+    if classes and max(classes) >= values["num_classes"]:
+        raise ValueError(f"--regions must be of the classes 0 to {values['num_classes'] - 1}, got {values['regions']}")
+    if values["register_model"] and not values["track"]:
+        raise ValueError("--register_model needs a tracked training: leave out --track false")
     _check_device(values["device"])
 
 
@@ -99,4 +127,4 @@ def _check_device(device: Any) -> None:
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, TypeError) as error:
-        raise ValueError(f"--device {device} cannot be used here ({first_line(error)})") from None
+        raise ValueError(f"--device {device} cannot be used here ({first_line(error)[:120]})") from None

@@ -27,7 +27,8 @@ from monai_iels.errors import first_line
 
 __all__ = ["print_sentences", "sentence"]
 
-_DISK = {errno.EACCES, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC, errno.EROFS}
+_FULL = {errno.EDQUOT, errno.EFBIG, errno.ENOSPC}
+_CLOSED = {errno.EACCES, errno.EEXIST, errno.EIO, errno.EISDIR, errno.ENOTDIR, errno.EROFS}
 
 
 def print_sentences() -> None:
@@ -54,10 +55,10 @@ def sentence(error: BaseException) -> str | None:
             return "Interrupted. A training goes on after its last full epoch with --resume true."
         if isinstance(link, ValueError | FileNotFoundError) and frames and frames[-1].filename.startswith(home):
             return str(link)
-        if isinstance(link, OSError) and link.errno in _DISK:
+        if isinstance(link, OSError) and link.errno in _FULL | _CLOSED:
             place = f"{link.filename}: " if link.filename else ""
-            reason = os.strerror(link.errno).lower()
-            return f"{place}cannot be written ({reason}). Make room, then go on with --resume true."
+            remedy = "Make room, then go on with --resume true" if link.errno in _FULL else "Choose another folder"
+            return f"{place}cannot be written ({os.strerror(link.errno).lower()}). {remedy}."
         if isinstance(link, torch.OutOfMemoryError):
             return "The device has too little memory. Lower --batch_size, --image_size or --features."
         if "DataLoader worker" in str(link):
@@ -65,9 +66,17 @@ def sentence(error: BaseException) -> str | None:
                 f"A process that loads data ended ({first_line(link)}), often for want of memory. "
                 "Lower --num_workers, then go on with --resume true."
             )
+    last = chain[-1]
+    if isinstance(last, ModuleNotFoundError) and "Cannot locate" in str(last):
+        return f"a component cannot be built: {first_line(last)}"
     component = re.search(r"Failed to instantiate component '([^']+)'", "".join(map(str, chain)))
-    if component is not None and isinstance(chain[-1], TypeError | ValueError):
-        return f"{component[1]} cannot be built: {first_line(chain[-1])}"
+    if component is not None and isinstance(last, TypeError | ValueError):
+        return f"{component[1]} cannot be built: {first_line(last)}"
+    frames = traceback.extract_tb(last.__traceback__)
+    expression = re.search(r"Failed to evaluate ConfigExpression:\s*(.*)", str(error), re.DOTALL)
+    if expression is not None and frames and frames[-1].filename == "<string>":
+        shown = " ".join(re.sub(r"__local_refs\['([^']+)'\]", r"@\1", expression[1]).split())
+        return f"a setting cannot be used in {shown}: {first_line(last)}"
     return None
 
 

@@ -16,19 +16,23 @@ import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from monai.bundle import ConfigParser
+from torch import nn
 
 from monai_iels.bundle.config import INTERNAL, evaluating, ids, unknown_key
 from monai_iels.bundle.record import hide_secrets
 from monai_iels.bundle.rules import CHECKED, check_values
 from monai_iels.bundle.sentences import print_sentences
 from monai_iels.data.datalists import SYNTHETIC
+from monai_iels.errors import first_line
 from monai_iels.handlers.training import is_first_rank
+from monai_iels.networks import IELNet
 from monai_iels.prediction import check_weights
 
-__all__ = ["check_settings", "checked_weights", "local_rank", "share_of_batch", "start_run"]
+__all__ = ["check_settings", "checked_weights", "local_rank", "share_of_batch", "start_run", "try_first_case"]
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +82,7 @@ def _read_switches(parser: ConfigParser) -> None:
 
 
 def start_run(dataset_dir: str, output_dir: str) -> None:
-    """Begin a run: make its folder, and say so if the data are only drawn.
+    """Begin a run: see that its folder can be written to, and say so if the data are only drawn.
 
     Args:
         dataset_dir: the folder of the data set, or ``"synthetic"``.
@@ -89,9 +93,10 @@ def start_run(dataset_dir: str, output_dir: str) -> None:
     """
     if not is_first_rank():
         return
+    folder = Path(os.path.abspath(output_dir))
+    there = next(path for path in (folder, *folder.parents) if path.exists())
     try:
-        Path(output_dir).mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=output_dir) as probe:
+        with tempfile.TemporaryFile(dir=there) as probe:
             probe.write(bytes(4096))
     except OSError as error:
         raise ValueError(
@@ -111,6 +116,33 @@ def _track_once(parser: ConfigParser) -> None:
         if len(kept) < len(handlers):
             parser[key] = kept
             parser.parse(reset=True)
+
+
+def try_first_case(network: nn.Module, loss: Any, dataset: Any, device: Any) -> None:
+    """Send one case through network, layer and loss, so that what cannot be trained is refused before it begins.
+
+    Raises:
+        ValueError: with what went wrong.
+    """
+    case = dataset[0]
+    image, label = (case[key].as_tensor()[None].to(device) for key in ("image", "label"))
+    whole = next(module for module in network.modules() if isinstance(module, IELNet))
+    modes = {module: module.training for module in network.modules()}
+    network.eval()
+    whole.training = True  # the layer takes part; the network's own state stays as it is
+    try:
+        with torch.no_grad():
+            loss(whole(image), label)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:
+        raise ValueError(
+            f"one case cannot be trained with ({first_line(error)}); look at in_channels, num_classes, image_size, "
+            "the network, the layer and the loss"
+        ) from error
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
 
 
 def checked_weights(file: str, network: torch.nn.Module) -> str:

@@ -184,7 +184,7 @@ def check_contents(case: Case, source: Source) -> list[Problem]:
 
 
 def _integrity(case: Case) -> list[Problem]:
-    """Compare the checksums that gzip and PNG files carry, and the axes of a volume with its label's."""
+    """Compare the checksums that gzip and PNG files carry."""
     problems = []
     for file in case_files(case):
         try:
@@ -197,11 +197,6 @@ def _integrity(case: Case) -> list[Problem]:
                     image.verify()
         except Exception as error:
             problems.append(explain(file, error))
-    volumes = [file for file in case_files(case) if file.lower().endswith((".nii", ".nii.gz"))]
-    for file in volumes[1:] if not problems else []:
-        if not np.allclose(nibabel.nifti1.load(file).affine, nibabel.nifti1.load(volumes[0]).affine, atol=1e-3):
-            expected = f"the position and axes of {Path(volumes[0]).name}"
-            problems.append(Problem("size", file, expected, "another affine", "Copy both again from their source."))
     return problems
 
 
@@ -222,6 +217,18 @@ def _sizes(case: Case) -> list[Problem]:
             shown = [" x ".join(map(str, numbers)) for numbers in (expected, size)]
             remedy = "Copy both again from their source, or draw the mask again."
             problems.append(Problem("size", file, f"the size of {image}, {shown[0]}", shown[1], remedy))
+    return problems or _places(case)
+
+
+def _places(case: Case) -> list[Problem]:
+    """Compare the affine of a volume's labels with its own: turned by another one, they would not fit any more."""
+    problems = []
+    volumes = [file for file in case_files(case) if file.lower().endswith((".nii", ".nii.gz"))]
+    affines = [nibabel.loadsave.load(file).affine for file in volumes]  # type: ignore[attr-defined]
+    for file, affine in list(zip(volumes, affines, strict=True))[1:]:
+        if not np.allclose(affine, affines[0], atol=1e-3):
+            expected = f"the position and axes of {Path(volumes[0]).name}"
+            problems.append(Problem("size", file, expected, "another affine", "Copy both again from their source."))
     return problems
 
 

@@ -60,7 +60,7 @@ def open_shape(file: str) -> tuple[int, ...]:
         raise DataError([Problem("unreadable", file, "a file", "a pipe, a socket or a device", remedy)])
     try:
         if file.lower().endswith(_VOLUMES):
-            shape = tuple(nibabel.nifti1.load(file).shape)
+            shape = tuple(nibabel.loadsave.load(file).shape)  # type: ignore[attr-defined]
             if min(shape, default=0) < 1:
                 found = " x ".join(map(str, shape))
                 raise DataError([Problem("size", file, "at least one voxel along each axis", found, _AGAIN)])
@@ -108,7 +108,7 @@ def as_mask(image: Image.Image) -> Image.Image:
 def _pixels(file: str, convert: Callable[[Image.Image], Image.Image]) -> np.ndarray:
     try:
         if file.lower().endswith(_VOLUMES):
-            return np.asarray(nibabel.nifti1.load(file).dataobj)
+            return np.asarray(nibabel.loadsave.load(file).dataobj)  # type: ignore[attr-defined]
         with Image.open(file) as image:
             return np.asarray(convert(image))
     except Exception as error:
@@ -140,6 +140,9 @@ def explain(file: PathLike, error: Exception) -> Problem:
         return Problem("size", str(path), expected, found, "Cut the image into parts, or save it smaller.")
     reason = first_line(error)
     kind = "truncated" if _is_truncated(error, reason) else "unreadable"
+    if isinstance(error, ValueError) and reason.startswith(("has ", "is ")):  # of read_finite, with its own remedy
+        what, _, todo = reason.partition("; ")
+        return Problem(kind, str(path), expected, f"one that {what}", f"{todo.capitalize() or 'Repair it'}.")
     found = "a truncated one" if kind == "truncated" else "another content"
     remedy = "Save it in that form." if "not the mode" in reason else _AGAIN
     return Problem(kind, str(path), expected, f"{found} ('{reason.replace(str(path), path.name)}')", remedy)

@@ -222,6 +222,7 @@ def _checked(place: str, line: str, number: int) -> dict[str, Any]:
         entry = json.loads(line)
         wanted = {"time": int, **_KINDS[entry["kind"]]}
         in_order = entry["kind"] != "open" or number == 1
+        in_order &= entry.get("status", "FINISHED") in ("RUNNING", "SCHEDULED", "FINISHED", "FAILED", "KILLED")
         if in_order and all(isinstance(entry[key], kind) for key, kind in wanted.items()):
             return entry
     raise ValueError(f"{place} must be an entry of a training's journal, got '{line[:80]}'")

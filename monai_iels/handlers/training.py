@@ -42,6 +42,8 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
+_STATES = ("last.pt", "previous.pt")
+
 
 def is_first_rank() -> bool:
     """Return whether this process is the one that writes."""
@@ -186,13 +188,15 @@ class TrainingCheckpoint:
         if not self.resume:
             return
         state = self._read()
+        if state is None and any((self.folder / name).exists() for name in _STATES):
+            raise ValueError(f"{self.folder / 'last.pt'}: no state of the training can be read; begin without --resume")
         if state is None:
             logger.warning(f"{self.folder} has no checkpoint to resume from: the training begins at its first epoch.")
             return
         for name, part in self.parts.items():
             try:
                 part.load_state_dict(state[name])
-            except (RuntimeError, ValueError, KeyError) as error:
+            except (RuntimeError, ValueError, KeyError, TypeError) as error:
                 raise ValueError(
                     f"{self.folder / 'last.pt'}: expected the {name} of this training, found another. "
                     "Resume with the same settings, or choose another output_dir."
@@ -225,7 +229,7 @@ class TrainingCheckpoint:
         save_complete(state, self.folder / "last.pt")
 
     def _read(self) -> dict[str, Any] | None:
-        for name in ("last.pt", "previous.pt"):
+        for name in _STATES:
             file = self.folder / name
             if file.exists():
                 try:

@@ -26,6 +26,7 @@ import os
 import re
 import shutil
 import sys
+import tempfile
 import warnings
 import zlib
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -48,9 +49,11 @@ __all__ = [
     "ReadImaged",
     "Save",
     "as_rgb",
+    "check",
     "check_volume",
     "check_weights",
     "find_cases",
+    "predict",
     "read_finite",
     "report",
     "start",
@@ -73,7 +76,10 @@ def check_volume(file: str) -> None:
     name = file.lower()
     try:
         if name.endswith((".nii", ".nii.gz")):
-            header = nibabel.nifti1.load(file)
+            _check_ending(file)
+            header: Any = nibabel.loadsave.load(file)
+            if isinstance(header, nibabel.nifti2.Nifti2Image):
+                raise ValueError("is a NIfTI-2 file, which ITK does not read; save it as NIfTI-1")
             promised = header.dataobj.offset + math.prod(header.shape) * header.dataobj.dtype.itemsize
             found = sum(map(len, _blocks(file)))
             if found < promised:
@@ -84,6 +90,15 @@ def check_volume(file: str) -> None:
             _check_meta_image(Path(file))
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ValueError(f"is truncated or damaged ({error}); copy it again") from None
+
+
+def _check_ending(file: str) -> None:
+    with open(file, "rb") as stream:
+        zipped = stream.read(2) == b"\x1f\x8b"
+    if zipped != file.lower().endswith(".gz"):
+        raise ValueError(
+            f"is {'' if zipped else 'not '}compressed; give it the ending {'.nii.gz' if zipped else '.nii'}"
+        )
 
 
 def _blocks(file: str) -> Iterator[bytes]:
@@ -153,6 +168,8 @@ def check_weights(file: str, network: torch.nn.Module) -> None:
     wanted = {name: tuple(value.shape) for name, value in network.state_dict().items()}
     content = weights if isinstance(weights, Mapping) else {}
     found = {name: tuple(getattr(value, "shape", ())) for name, value in content.items()}
+    if {"network", "optimizer", "epoch"} <= found.keys():
+        raise ValueError(f"{file}: this is the state of a training; set --checkpoint to the model.pt beside it")
     if wanted != found:
         name = min(str(name) for name, _ in wanted.items() ^ found.items())
         raise ValueError(
@@ -164,6 +181,7 @@ def check_weights(file: str, network: torch.nn.Module) -> None:
 
 def find_cases(dataset_dir: str, suffixes: Sequence[str], spatial_dims: int) -> list[dict[str, str]]:
     """List what is to be predicted: a file, a folder of files, a pattern, or a folder of DICOM series."""
+    dataset_dir = str(dataset_dir)
     if os.path.isfile(dataset_dir):
         return [{"image": dataset_dir}]
     listed = sorted(glob(f"{escape(dataset_dir)}/*" if os.path.isdir(dataset_dir) else dataset_dir))
@@ -176,7 +194,8 @@ def find_cases(dataset_dir: str, suffixes: Sequence[str], spatial_dims: int) -> 
         _refuse(f"{dataset_dir}: there is no {kind} ({', '.join(suffixes)}); set --dataset_dir to a file or a folder")
     stems = [_stem(case) for case in cases]
     if twice := [case["image"] for case, stem in zip(cases, stems, strict=True) if stems.count(stem) > 1]:
-        _refuse(f"{' and '.join(twice)}: their predictions would have the same name; rename or move one of them")
+        shown = " and ".join(twice[:4]) + (f" and {len(twice) - 4} more" if len(twice) > 4 else "")
+        _refuse(f"{shown}: their predictions would have the same name; rename or move one of them")
     return cases
 
 
@@ -189,9 +208,10 @@ def _stem(case: Mapping[str, str]) -> str:
 def _series(folder: str) -> list[dict[str, str]]:
     """List the DICOM series of a folder; several are named by their UIDs, with hyphens instead of dots."""
     names = _series_names(folder)
+    stem = os.path.basename(os.path.abspath(folder)).replace(".", "-")
     if len(names) < 2:
-        return [{"image": folder, "series": key} for key in names]
-    stem = os.path.basename(os.path.abspath(folder))
+        given = {"name": stem} if "." in os.path.basename(os.path.abspath(folder)) else {}  # MONAI would cut it there
+        return [{"image": folder, "series": key, **given} for key in names]
     uids = [_tag(files[0], "0020|000e") for files in names.values()]
     shown = uids if len(set(uids)) == len(uids) else list(names)  # MONAI's keys tell parts of a series apart
     return [
@@ -225,7 +245,7 @@ def _check_series(folder: str, series: str) -> None:
 
     names = _series_names(folder)
     readable = {os.path.basename(file) for files in names.values() for file in files}
-    damaged = sorted(file for file in os.listdir(folder) if file.lower().endswith(".dcm") and file not in readable)
+    damaged = sorted(file for file in set(os.listdir(folder)) - readable if _looks_like_dicom(Path(folder, file)))
     if damaged:
         raise ValueError(f"has DICOM files that cannot be read: {', '.join(damaged[:5])}; copy them again")
     places = []
@@ -240,6 +260,13 @@ def _check_series(folder: str, series: str) -> None:
         raise ValueError(
             f"has slices at uneven distances, from {gaps.min():g} to {gaps.max():g} mm: one is missing or twice there"
         )
+
+
+def _looks_like_dicom(file: Path) -> bool:
+    if not file.is_file():
+        return False
+    with file.open("rb") as stream:
+        return file.suffix.lower() == ".dcm" or stream.read(132)[128:] == b"DICM"
 
 
 class ReadImaged(MapTransform):
@@ -310,6 +337,8 @@ def _why(case: Mapping[str, str], error: BaseException) -> str:
         return "is empty; copy it again"
     if isinstance(error, ValueError) and str(error).startswith(("has ", "is ")):
         return str(error)
+    if isinstance(error, MemoryError) or "allocate memory" in str(error):
+        return "needs more memory than there is; cut it into parts, or save it smaller"
     if isinstance(error, KeyError):
         return f"cannot be prepared: the transforms of the training need {error}, which a new image has not"
     return f"cannot be read ({_first_line(error).replace(file, os.path.basename(file))}); copy it again"
@@ -327,50 +356,86 @@ def _first_line(error: BaseException) -> str:
     return next((line for line in lines if line and not re.match(r".*\.(hxx|cxx|h):\d+:$", line)), type(error).__name__)
 
 
-def start(
-    known_keys: Sequence[str],
-    files: Sequence[Mapping[str, str]],
-    predictions: str,
-    checkpoint: str,
-    network: torch.nn.Module,
-    config: Mapping[str, Any],
-) -> None:
-    """Refuse everything that can be seen to be wrong before the first image is read.
+def check(known_keys: Sequence[str], values: Mapping[str, Any]) -> None:
+    """Refuse a mistyped key, or a value that cannot be used, before anything is built.
 
     Args:
         known_keys: the keys that the config defines.
-        files: what is to be predicted, which has been found.
-        predictions: folder for the predictions.
-        checkpoint: the weights.
-        network: the network that they are for.
-        config: ``overlap``, ``sw_batch_size``, ``extension``, ``spatial_dims`` and ``device``.
+        values: the values of the keys in :data:`_RULES`, and of ``device``.
     """
     for key in _workflow().parser.get():
         if key not in known_keys and key != "_meta_":
             nearest = difflib.get_close_matches(key, known_keys, 1)
             _refuse(f"unknown key '{key}'" + (f": did you mean '{nearest[0]}'?" if nearest else ""))
-    if len(files) > 1 and os.path.realpath(os.path.dirname(files[0]["image"])) == os.path.realpath(predictions):
-        _refuse(f"--predictions must be another folder than that of the images, got {predictions}")
-    overlap, windows, dims = (config[key] for key in ("overlap", "sw_batch_size", "spatial_dims"))
-    if not isinstance(overlap, int | float) or not 0 <= overlap < 1:
-        _refuse(f"--overlap must be at least 0 and less than 1, got {overlap}")
-    if not isinstance(windows, int) or windows < 1:
-        _refuse(f"--sw_batch_size must be a whole number from 1, got {windows}")
-    if config["extension"] not in _EXTENSIONS[dims]:
-        _refuse(f"--extension must be one of {', '.join(_EXTENSIONS[dims])}, got '{config['extension']}'")
+    for key, (holds, words) in _RULES.items():
+        if not holds(values):
+            _refuse(f"--{key} must be {words.format(**values)}, got {values[key]!r}")
     try:
-        torch.empty(0, device=config["device"])
+        torch.empty(0, device=values["device"])
+    except (RuntimeError, AssertionError, TypeError) as error:
+        _refuse(f"--device {values['device']} cannot be used here ({_first_line(error)[:120]})")
+
+
+def _whole(values: Any, count: int, least: int) -> bool:
+    """Return whether these are so many whole numbers, each large enough."""
+    return isinstance(values, list) and len(values) == count and all(type(v) is int and v >= least for v in values)
+
+
+def _is_share(value: Any) -> bool:
+    return type(value) in (int, float) and 0 <= value < 1
+
+
+_RULES: dict[str, tuple[Callable[[Mapping[str, Any]], bool], str]] = {
+    "spatial_dims": (lambda v: v["spatial_dims"] in (2, 3), "2 or 3"),
+    "features": (lambda v: _whole(v["features"], 6, 1), "6 whole numbers from 1 in brackets"),
+    "image_size": (lambda v: _whole(v["image_size"], v["spatial_dims"], 17), "{spatial_dims} whole numbers from 17"),
+    "num_classes": (lambda v: _whole([v["num_classes"]], 1, 2), "a whole number from 2"),
+    "label_values": (
+        lambda v: isinstance(v["label_values"], list) and len(v["label_values"]) == v["num_classes"],
+        "one entry per class, as --num_classes {num_classes} says",
+    ),
+    "overlap": (lambda v: _is_share(v["overlap"]), "at least 0 and less than 1"),
+    "sw_batch_size": (lambda v: _whole([v["sw_batch_size"]], 1, 1), "a whole number from 1"),
+    "amp": (lambda v: str(v["amp"]).lower() in ("true", "false"), "true or false"),
+    "extension": (
+        lambda v: v["extension"] in _EXTENSIONS[v["spatial_dims"]],
+        "one of .nii.gz, .nii, .nrrd, .mha for volumes and of .png, .tif, .tiff, .bmp for images",
+    ),
+}
+
+
+def start(
+    dataset_dir: str, files: Sequence[Mapping[str, str]], predictions: str, checkpoint: str, network: Any
+) -> None:
+    """Refuse weights that do not fit, and a folder that cannot be written to.
+
+    Args:
+        dataset_dir: what is to be predicted.
+        files: what was found there.
+        predictions: folder for the predictions.
+        checkpoint: the weights.
+        network: the network that they are for.
+    """
+    own = os.path.realpath(os.path.dirname(files[0]["image"])) == os.path.realpath(predictions)
+    if own and os.path.isdir(dataset_dir):
+        _refuse(f"--predictions must be another folder than that of the images, got {predictions}")
+    try:
         check_weights(checkpoint, network)
         os.makedirs(predictions, exist_ok=True)
-        with open(os.path.join(predictions, ".writable"), "wb") as probe:
-            probe.write(b"\0")
-        os.remove(probe.name)
+        with tempfile.TemporaryFile(dir=predictions) as probe:
+            probe.write(bytes(4096))
     except ValueError as error:
         _refuse(str(error))
     except OSError as error:
         _refuse(f"{predictions}: cannot be written to ({error.strerror}); set --predictions to another folder")
-    except (RuntimeError, AssertionError) as error:
-        _refuse(f"--device {config['device']} cannot be used here ({_first_line(error)})")
+
+
+def predict(evaluator: Any) -> None:
+    """Predict all images; Ctrl-C ends with one sentence."""
+    try:
+        evaluator.run()
+    except KeyboardInterrupt:
+        _refuse("Interrupted: the predictions that are there are complete; the same command begins anew")
 
 
 def _workflow() -> ConfigWorkflow:
@@ -395,6 +460,7 @@ class Save:
 
     def __call__(self, case: Any) -> Any:
         """Write the files of one case; end with one sentence if that fails."""
+        shutil.rmtree(self.unfinished, ignore_errors=True)  # of a prediction that was killed
         try:
             saved = self.transforms(case)
             for name in sorted(os.listdir(self.unfinished)):
@@ -414,7 +480,8 @@ def report(dataset: Images, predictions: str) -> None:
     table.unlink(missing_ok=True)
     if dataset.problems:
         with table.open("w", newline="", encoding="utf-8") as stream:
-            csv.writer(stream).writerows([("file", "problem"), *dataset.problems])
+            rows = [("'" + file if file[0] in "=+-@" else file, problem) for file, problem in dataset.problems]
+            csv.writer(stream).writerows([("file", "problem"), *rows])  # no name is a spreadsheet's formula
         for file, problem in dataset.problems:
             print(f"{file}: {problem}", file=sys.stderr)
         _refuse(f"{len(dataset.problems)} of {len(dataset.data)} were not predicted; they are listed in {table}")
