@@ -424,7 +424,9 @@ def test_metadata_requires_what_training_needs():
     assert {package: version for package, version in required.items() if tested[package] != version} == {}
 
 
-def test_monai_loads_the_bundle(trained, tmp_path):
+def test_monai_loads_the_bundle(trained, tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
     shutil.copytree(BUNDLES / "wbc", tmp_path / "wbc")
     (tmp_path / "wbc" / "models").mkdir()
     shutil.copy(trained / "wbc" / "model.pt", tmp_path / "wbc" / "models" / "model.pt")
@@ -432,6 +434,7 @@ def test_monai_loads_the_bundle(trained, tmp_path):
     weights = torch.load(trained / "wbc" / "model.pt", weights_only=True)
     for key, value in network.state_dict().items():
         torch.testing.assert_close(value, weights[key])
+    assert not list((tmp_path / "here").iterdir())
 
 
 # what the overrides do
