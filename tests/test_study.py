@@ -278,7 +278,7 @@ def hostile(server, tmp_path_factory):
     short = {**TINY, "epochs": 1}
     variants = {
         LIVE: short,
-        SCRIPT: {**short, "loss": f"$lambda *both: {KILL}"},
+        SCRIPT: {**short, "loss": f"$lambda pred, label: {KILL} if pred.requires_grad else None"},
         "`a` *b*": {**short, "loss": f"${KILL}"},
     }
     file = write_study(folder / "s.yaml", variants, seeds=1)

@@ -50,7 +50,7 @@ def hide_secrets(parser: ConfigParser) -> None:
     before = json.dumps(parser.get(), default=str)
     resolved = parser.get_parsed_content("tracking_uri") if "tracking_uri" in parser else None
     if resolved is not None and not re.match(_ADDRESS, str(resolved)):
-        raise ValueError(f"--tracking_uri must be an address such as http://HOST:5000, got '{public(str(resolved))}'")
+        raise ValueError(f"--tracking_uri must be an address such as http://HOST:5000, got {public(str(resolved))}")
     if resolved and remember(resolved) != resolved:
         parser["tracking_uri"] = public(resolved)
     _hide(parser.get())
