@@ -34,7 +34,7 @@ import numpy as np
 from monai.bundle import create_workflow
 from PIL import Image
 
-from monai_iels.handlers.addresses import embedded
+from monai_iels.tracking import local_database
 
 BUNDLE = Path(__file__).parents[1] / "bundles" / "wbc"
 FEATURES = [16, 32, 64, 128, 256, 16]
@@ -44,7 +44,7 @@ def main() -> None:
     """Train, serve, and print a table."""
     with tempfile.TemporaryDirectory() as folder:
         train(folder)
-        uri = embedded(folder)
+        uri = local_database(folder)
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]

@@ -27,7 +27,8 @@ import torch
 from ignite.engine import Events
 from monai.bundle import create_workflow
 
-from monai_iels.handlers import Tracking, journal
+from monai_iels.handlers import Tracking
+from monai_iels.tracking import _courier as courier
 
 BUNDLES = Path(__file__).parents[1] / "bundles"
 
@@ -121,8 +122,8 @@ def tracked_over_untracked(features: list[int], images: int, epochs: int, folder
         "wbc", f"{folder}/tracked", features=features, sample_count=images, epochs=epochs + 1, val_interval=1
     )
     with (
-        mock.patch.object(Tracking, "log_epoch", timed("handler", Tracking.log_epoch, clock)),
-        mock.patch.object(journal, "deliver", timed("courier", journal.deliver, time.thread_time)),
+        mock.patch.object(Tracking, "record", timed("handler", Tracking.record, clock)),
+        mock.patch.object(courier, "deliver_pending", timed("courier", courier.deliver_pending, time.thread_time)),
     ):
         trainer = run.parser.get_parsed_content("train#trainer")
         marks: list[tuple[float, float]] = []  # after the first epoch, which has opened the database once for all

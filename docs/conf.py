@@ -9,14 +9,14 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""Sphinx: the pages are Markdown, the pictures and the reference are made from the package while building."""
+"""Settings of Sphinx. A build also draws the pictures and writes the reports and the reference."""
 
 import runpy
 import sys
 from pathlib import Path
 
 import monai_iels
-from monai_iels.study import collect, write_report
+from monai_iels._cli import main as monai_iels_command
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
@@ -49,5 +49,6 @@ def setup(app):  # type: ignore[no-untyped-def] # Sphinx calls it
     for script in sorted((HERE / "gallery").glob("*.py")):
         runpy.run_path(str(script))["main"]()
     for file in sorted((HERE / "results").glob("*/results.json")):
-        write_report(collect(file.parent), file.parent, file.parent / "panels")
+        if monai_iels_command(["study", "report", str(file.parent)]):
+            raise RuntimeError(f"the page of {file} was not written")
     runpy.run_path(str(HERE / "reference" / "generate.py"))["main"]()

@@ -25,8 +25,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import mlflow
-from test_bundle import configs, words
-from test_bundle import options as small_options
+from helpers import configs, words
+from helpers import options as small_options
 
 
 def options(name, output, **more):

@@ -31,61 +31,19 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from dicom import write_series
 from filelock import FileLock
+from helpers import BUNDLES, FEATURES, NAMES, ROOT, command, configs, history, options, own_bundle, run, words
 from ignite.engine import Events
 from monai.bundle import ConfigParser, ConfigWorkflow, create_workflow
 from PIL import Image
-from test_data import write_series
 
 import monai_iels
-from monai_iels.bundle.__main__ import main
+import monai_iels.bundle
+from monai_iels._cli import main
 from monai_iels.data import SOURCES
 
-ROOT = Path(__file__).parents[1]
-BUNDLES = ROOT / "bundles"
-NAMES = list(SOURCES)
-FEATURES = [4, 4, 8, 8, 8, 4]
-SMALL = {
-    "wbc": {"sample_count": 10, "sample_size": 48, "image_size": [32, 32]},
-    "dsb2018": {"sample_count": 10, "sample_size": 48, "image_size": [32, 32], "batch_size": 4},
-    "drive": {"sample_count": 4, "sample_size": 64, "image_size": [48, 48]},
-    "refuge": {"sample_count": 12, "sample_size": 64, "image_size": [64, 64]},
-    "hippocampus": {"sample_count": 8, "sample_size": 32, "image_size": [32, 32, 32]},
-}
 METRICS = {"val_mean_dice", "val_mean_iou", "val_roughness", "val_convexity"}
-
-
-def options(name, output, **more):
-    """Return the overrides of a run that takes seconds."""
-    common = {"bundle_root": str(BUNDLES / name), "output_dir": str(output), "features": FEATURES, "epochs": 2}
-    return {**common, "learning_rate": 0.003, "track": False, **SMALL[name], **more}
-
-
-def configs(name, *files):
-    return [str(BUNDLES / name / "configs" / f"{file}.json") for file in files]
-
-
-def run(config_file, **overrides):
-    workflow = create_workflow(config_file=config_file, **overrides)
-    workflow.run()
-    workflow.finalize()
-    return workflow
-
-
-def command(*arguments, **kwargs):
-    """Run the command line in another process."""
-    words = [sys.executable, "-m", "monai.bundle", "run", *map(str, arguments)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", **kwargs.pop("env", {})}
-    return subprocess.run(words, capture_output=True, text=True, env=environment, check=False, **kwargs)
-
-
-def words(overrides):
-    return [word for key, value in overrides.items() for word in (f"--{key}", str(value).replace(" ", ""))]
-
-
-def history(output):
-    with (Path(output) / "history.csv").open(newline="", encoding="utf-8") as stream:
-        return [{k: float(v) for k, v in row.items()} for row in csv.DictReader(stream)]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -110,7 +68,7 @@ def trained(tmp_path_factory):
 
 
 def test_composed_files_are_up_to_date():
-    assert main(["check", str(BUNDLES)]) == 0
+    assert main(["bundle", "check", str(BUNDLES)]) == 0
 
 
 def test_a_stale_file_is_named(tmp_path, capsys):
@@ -118,33 +76,15 @@ def test_a_stale_file_is_named(tmp_path, capsys):
         shutil.copytree(BUNDLES / name, tmp_path / name)
     file = tmp_path / "wbc" / "configs" / "train.json"
     file.write_text(file.read_text().replace('"epochs": 20', '"epochs": 21'))
-    assert main(["check", str(tmp_path)]) == 1
-    assert capsys.readouterr().err.startswith(f"{file}: expected what `compose` writes")
-    assert main(["compose", str(tmp_path)]) == 0
-    assert main(["check", str(tmp_path)]) == 0
-
-
-def own_bundle(folder):
-    """Make the bundle that the page describes, and files for it."""
-    page = (ROOT / "docs" / "do" / "bundle.md").read_text("utf-8")
-    shutil.copytree(BUNDLES / "shared", folder / "shared")
-    (folder / "mine").mkdir()
-    file = folder / "mine" / "dataset.yaml"
-    file.write_text(re.search(r"```yaml\n(.*?)```", page, re.DOTALL)[1])
-    rng = np.random.default_rng(0)
-    for number in range(10):
-        label = np.zeros((40, 50), np.uint8)
-        label[10 : 20 + number, 8:30] = 255
-        image = (label[..., None] // 2 + rng.integers(0, 60, (40, 50, 3))).astype(np.uint8)
-        for name, pixels in (("images", image), ("labels", label)):
-            (folder / "data" / name).mkdir(parents=True, exist_ok=True)
-            Image.fromarray(pixels).save(folder / "data" / name / f"case{number}.png")
-    return file
+    assert main(["bundle", "check", str(tmp_path)]) == 1
+    assert capsys.readouterr().err.startswith(f"{file} is not what compose writes: run monai-iels bundle compose")
+    assert main(["bundle", "compose", str(tmp_path)]) == 0
+    assert main(["bundle", "check", str(tmp_path)]) == 0
 
 
 def test_a_bundle_of_your_own(tmp_path, capsys):
     file = own_bundle(tmp_path)
-    assert main(["compose", str(tmp_path)]) == 0
+    assert main(["bundle", "compose", str(tmp_path)]) == 0
     readme = (tmp_path / "mine" / "docs" / "README.md").read_text("utf-8")
     assert "bundles/mine/configs/train.json" in readme
     assert "our hospital, not public" in readme + (tmp_path / "mine" / "docs" / "data_license.txt").read_text("utf-8")
@@ -161,9 +101,9 @@ def test_a_bundle_of_your_own(tmp_path, capsys):
     cases = (tmp_path / "out" / "evaluation" / "cases.csv").read_text().splitlines()
     assert [line.split(",")[0] for line in cases] == ["case", "case0.png", "case5.png"]
     assert (tmp_path / "out" / "evaluation" / "contact_sheet.png").exists()
-    with pytest.raises(RuntimeError) as caught:
+    with pytest.raises(monai_iels.bundle.RunError) as caught:
         run(training, **{**out, "dataset_dir": "synthetic"})
-    assert "--dataset_dir: expected the folder of your data" in str(caught.value.__cause__)
+    assert "--dataset_dir" in str(caught.value)
 
 
 def test_a_volume_is_turned_alike_in_training_and_prediction(tmp_path):
@@ -177,7 +117,8 @@ def test_a_volume_is_turned_alike_in_training_and_prediction(tmp_path):
         "resize": {"_target_": "Identityd", "keys": "image"}
     }
     trained = ConfigParser(training).get_parsed_content("validate#preprocessing")(files)
-    prediction = ConfigParser(ConfigParser.load_config_file(config / "inference.json"))
+    inference = ConfigParser.load_config_file(config / "inference.json") | {"bundle_root": str(config.parent)}
+    prediction = ConfigParser(inference)
     predicted = prediction.get_parsed_content("preprocessing")({"image": files["image"]})
     assert trained["image"].shape == trained["label"].shape == predicted["image"].shape != (1, 20, 24, 12)
     np.testing.assert_allclose(trained["image"].affine, predicted["image"].affine)
@@ -191,8 +132,8 @@ def test_a_bundle_of_your_own_that_lacks_something(line, tmp_path, capsys):
     end = r"(\n  .*)*\n" if line == "datalists:" else r"\n"
     file.write_text(re.sub(rf"(?m)^{line}.*{end}", "", text, count=1))
     assert file.read_text() != text
-    assert main(["compose", str(tmp_path)]) == 1
-    assert re.match(rf"{re.escape(str(file))}: expected (metadata#)?{line.strip(' :')}", capsys.readouterr().err)
+    assert main(["bundle", "compose", str(tmp_path)]) == 1
+    assert re.match(rf"{re.escape(str(file))}: (metadata#)?{line.strip(' :')} is missing", capsys.readouterr().err)
     assert not (tmp_path / "mine" / "configs").exists()
 
 
@@ -204,14 +145,14 @@ def test_a_key_that_nothing_defines(line, nearest, tmp_path, capsys):
     shutil.copytree(BUNDLES / "shared", tmp_path / "shared")
     (tmp_path / "new").mkdir()
     (tmp_path / "new" / "dataset.yaml").write_text(f"source: wbc\n{line}\n")
-    assert main(["compose", str(tmp_path)]) == 1
-    assert f"The nearest is '{nearest}'." in capsys.readouterr().err
+    assert main(["bundle", "compose", str(tmp_path)]) == 1
+    assert f"did you mean '{nearest}'?" in capsys.readouterr().err
     assert not (tmp_path / "new" / "configs").exists()
 
 
 def test_no_bundles_there(tmp_path, capsys):
-    assert main(["compose", str(tmp_path)]) == 1
-    assert "expected folders with a dataset.yaml, found none" in capsys.readouterr().err
+    assert main(["bundle", "compose", str(tmp_path)]) == 1
+    assert "there is no folder with a dataset.yaml" in capsys.readouterr().err
 
 
 def test_one_entry_swaps_the_physics():
@@ -413,7 +354,8 @@ def test_metadata_requires_what_training_needs():
     """Bundles ask for exactly the versions that everything is tested on, of all that this package installs."""
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")
-    needed = {line.partition(">=")[0] for line in setup["options"]["install_requires"].split()}
+    lines = setup["options"]["install_requires"].split() + setup["options.extras_require"]["bundles"].split()
+    needed = {line.partition(">=")[0] for line in lines}
     lines = [line.partition(";")[0].strip() for line in (ROOT / "constraints.txt").read_text().splitlines()]
     tested = {**dict(line.split("==") for line in lines if "==" in line), "monai_iels": monai_iels.__version__}
     metadata = ConfigParser.load_config_file(configs("wbc", "metadata")[0])
@@ -492,10 +434,9 @@ def test_drive_is_judged_inside_the_field_of_view(trained, tmp_path):
 def test_nan_ends_a_training_with_its_likely_cause(tmp_path):
     overrides = options("wbc", tmp_path, iel_spacing=0.05, iel_steps=40)
     workflow = create_workflow(config_file=configs("wbc", "train"), **overrides)
-    with pytest.warns(UserWarning, match="amplifies up to"), pytest.raises(SystemExit) as caught:
+    with pytest.warns(UserWarning, match="amplifies up to"), pytest.raises(monai_iels.bundle.RunError) as caught:
         workflow.run()
-    assert caught.value.code == 1
-    stopped = workflow.parser.get_parsed_content("train#trainer").state.stopped
+    stopped = str(caught.value)
     assert stopped.startswith("The loss became NaN or infinite in epoch 1. The layer amplifies up to ")
     assert "raise iel_spacing" in stopped
     assert not (tmp_path / "last.pt").exists()
@@ -507,31 +448,34 @@ def test_nan_ends_a_training_with_its_likely_cause(tmp_path):
 @pytest.mark.parametrize(
     ("override", "sentence"),
     [
-        ({"epoch": 3}, "--epoch: expected a key that a config defines, found an unknown one. The nearest is 'epochs'."),
-        ({"train#trainr": 3}, "The nearest is 'train::trainer'"),
-        ({"dataset_dir": "/no/such/folder"}, "/no/such/folder: expected a folder 'Dataset 1'"),
+        ({"epoch": 3}, "unknown key 'epoch': did you mean 'epochs'?"),
+        ({"train#trainr": 3}, "unknown key 'train::trainr': did you mean 'train::trainer'?"),
+        ({"dataset_dir": "/no/such/folder"}, "/no/such/folder: "),
     ],
 )
 def test_impossible_overrides_are_refused(override, sentence, tmp_path):
-    with pytest.raises(Exception) as caught:  # noqa: PT011
+    with pytest.raises(monai_iels.bundle.RunError) as caught:
         run(configs("wbc", "train"), **{**options("wbc", tmp_path), **override})
-    error, messages = caught.value, []
-    while error is not None:
-        messages.append(str(error))
-        error = error.__cause__
-    assert any(sentence in message for message in messages), messages
+    assert str(caught.value).startswith(sentence)
     assert not (tmp_path / "last.pt").exists()
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--dataset_dir", "nowhere"], "nowhere: expected a folder 'Dataset 1' that has *.bmp, found 'no such file"),
+        (["--dataset_dir", "nowhere"], "nowhere: cannot be opened (no such file or directory)"),
     ],
 )
 def test_a_mistake_on_the_command_line_gets_one_sentence(arguments, sentence, tmp_path):
     done = command(
-        "--config_file", *configs("wbc", "train"), "--output_dir", tmp_path / "out", *arguments, cwd=tmp_path
+        "--config_file",
+        *configs("wbc", "train"),
+        "--bundle_root",
+        BUNDLES / "wbc",
+        "--output_dir",
+        tmp_path / "out",
+        *arguments,
+        cwd=tmp_path,
     )
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
@@ -647,9 +591,9 @@ def test_a_new_training_moves_an_earlier_one_aside(tmp_path):
 
 def test_one_training_in_a_folder_at_a_time(tmp_path):
     (tmp_path / "out").mkdir()
-    with FileLock(tmp_path / "out" / ".training.lock"), pytest.raises(RuntimeError) as caught:
+    with FileLock(tmp_path / "out" / ".training.lock"), pytest.raises(monai_iels.bundle.RunError) as caught:
         run(configs("wbc", "train"), **options("wbc", tmp_path / "out"))
-    assert "out: expected no other training in it, found one. Wait for it" in str(caught.value.__cause__)
+    assert str(caught.value).startswith(f"another training is running in {tmp_path / 'out'}; wait for it")
     assert {path.name for path in (tmp_path / "out").iterdir()} <= {".training.lock", "cache"}
 
 
@@ -664,6 +608,7 @@ RANKS = """
 import json, sys
 import torch
 import monai.bundle
+import monai_iels.bundle
 files, overrides, output = json.loads(sys.argv[1])
 torch.set_num_threads(1)
 workflow = monai.bundle.create_workflow(config_file=files, **overrides)
@@ -681,6 +626,10 @@ evaluator.add_event_handler(Events.ITERATION_COMPLETED, lambda e: seen["cases"].
     item["image"].meta["filename_or_obj"] for item in e.state.batch))
 workflow.run()
 rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
+try:
+    seen["share of 31"] = monai_iels.bundle.batch_size_per_process(31)
+except ValueError as error:
+    seen["share of 31"] = str(error)
 seen["dice"] = evaluator.state.metrics["val_mean_dice"]
 torch.save(seen, f"{output}-{rank}.pt")
 workflow.finalize()
@@ -706,6 +655,8 @@ def test_two_processes_do_what_one_does(tmp_path):
     assert two[0]["dice"] == two[1]["dice"] == pytest.approx(one["dice"], abs=0.01)
     assert sorted(two[0]["cases"] + two[1]["cases"]) == sorted(one["cases"])
     assert len(history(tmp_path / "out2")) == 1
+    assert one["share of 31"] == 31
+    assert {s["share of 31"] for s in two} == {"--batch_size must be a multiple of the 2 processes, got 31"}
 
 
 # from anywhere
@@ -722,7 +673,7 @@ def test_from_another_folder_with_spaces_and_a_relative_root(tmp_path):
     assert [p.name for p in place.iterdir()] == ["my bundle"]
     assert (place / "my bundle" / "eval" / "model.pt").exists()
     assert "EMBEDDED SAMPLE" in done.stdout
-    step = re.search(r"judge it case by case: python -m monai.bundle run (--args_file '[^']+')", done.stdout)[1]
+    step = re.search(r"evaluate it case by case: python -m monai.bundle run (--args_file '[^']+')", done.stdout)[1]
     done = command("--args_file", step.split("'")[1], cwd=place)
     assert done.returncode == 0, done.stderr
     assert (place / "my bundle" / "eval" / "evaluation" / "cases.csv").exists()

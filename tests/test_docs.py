@@ -9,17 +9,20 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""The pages: code runs, commands are run or say why not, links lead somewhere, messages are true."""
+"""The pages: code runs, commands exist and are run or say why not, links lead somewhere, messages are real."""
 
+import importlib
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 import yaml
 from monai.bundle import run
 
-from monai_iels.data import SOURCES, checked_datalists
-from monai_iels.data.__main__ import main as data_main
+from monai_iels._cli import make_parser
+from monai_iels.bundle import RunError
+from monai_iels.data import SOURCES, check_source, checked_datalists
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("bundles/*/docs/*.md")])
@@ -49,7 +52,7 @@ def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch, recwarn):
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "bash")], ids=name_of)
 def test_the_commands_of_a_page_are_run_or_say_why_not(page):
     for mark, code in blocks(page, "bash"):
-        assert re.match(r"<!-- not run: \w", mark), f"{page}: expected a reason before\n{code}"
+        assert re.match(r"<!-- not run: \w", mark), f"{page}: no reason before\n{code}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -68,20 +71,82 @@ def test_every_page_is_in_the_table_of_contents():
             assert re.search(rf"^{re.escape(place)}$", index, re.MULTILINE), place
 
 
-def test_the_messages_on_the_page_of_mistakes_are_those_that_come(tmp_path, monkeypatch, capsys):
+def mistakes():
+    """Return the commands on the page of mistakes, and the message of each."""
     text = (ROOT / "docs" / "start" / "mistakes.md").read_text("utf-8")
+    pairs = re.findall(r"```bash\n(.*?)\n```\n\n```text\n(.*?)\n```", text, re.DOTALL)
+    assert len(pairs) == text.count("```bash")
+    return dict(pairs)
+
+
+TRAININGS = [command for command in mistakes() if "train.json" in command and "--dataset_dir" not in command]
+
+
+@pytest.mark.parametrize("command", TRAININGS)
+def test_a_training_refuses_a_mistake_with_the_sentence_of_the_page(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    words = shlex.split(command.removeprefix("python -m monai.bundle run "))
+    options = dict(zip([word.removeprefix("--") for word in words[::2]], words[1::2], strict=True))
+    with pytest.raises(RunError) as refused:
+        run(**{**options, "output_dir": str(tmp_path / "OUT")})
+    assert str(refused.value) == mistakes()[command]
+    assert not (tmp_path / "OUT").exists()
+
+
+def test_the_page_of_mistakes_has_the_messages_about_files(tmp_path, monkeypatch):
+    messages = list(mistakes().values())
     monkeypatch.chdir(tmp_path)
     with pytest.raises(FileNotFoundError) as outside:
         run(args_file="bundles/wbc/quickstart.json")
-    assert str(outside.value) in text
-    with pytest.raises(ValueError, match="expected a folder") as caught:
+    assert f"FileNotFoundError: {outside.value}" in messages
+    with pytest.raises(ValueError, match="nowhere") as caught:
         checked_datalists("wbc", "nowhere")
-    assert str(caught.value).replace(f"{tmp_path}/", "") in text
+    assert str(caught.value).replace(f"{tmp_path}/", "") in messages
     SOURCES["wbc"].synthesize("DIR", count=6)
     (tmp_path / "DIR" / "Dataset 1" / "002.png").unlink()
-    assert data_main(["check", "wbc", "--root", "DIR"]) == 1
-    assert capsys.readouterr().out.splitlines()[0].replace(f"{tmp_path}/", "") in text
-    assert "--epoch: expected a key that a config defines, found an unknown one. The nearest is 'epochs'." in text
+    report = str(check_source(SOURCES["wbc"], "DIR"))
+    assert report.splitlines()[0].replace(f"{tmp_path}/", "") in messages
+
+
+def our_commands(page):
+    """Return what follows ``monai-iels`` in the commands of a page, in blocks and in sentences."""
+    text = page.read_text("utf-8")
+    lines = [line.split("#")[0] for _, code in blocks(page, "bash") for line in code.splitlines()]
+    inline = re.findall(r"`([^`]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
+    commands = [shlex.split(code) for code in (*lines, *inline) if code.startswith("monai-iels ")]
+    return [words[1:] for words in commands]
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if our_commands(p) and p.name != "CHANGELOG.md"], ids=name_of)
+def test_the_one_command_takes_what_the_pages_say(page):
+    samples = {"NAME": "wbc", "N": "6", "S": "0"}
+    for words in our_commands(page):
+        if words == ["--version"]:
+            continue
+        options = make_parser().parse_args([samples.get(word, word) for word in words])
+        assert callable(options.run), words
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_no_page_has_a_command_that_is_gone(page):
+    if page.name not in ("CHANGELOG.md", "changelog.md", "report.md"):
+        assert not re.search(r"python -m monai_iels\.\w", page.read_text("utf-8"))
+
+
+REFERENCE = re.findall(r"automodule:: (\S+)", (ROOT / "docs" / "reference" / "api.md").read_text("utf-8"))
+
+
+@pytest.mark.parametrize("name", REFERENCE)
+def test_the_reference_names_modules_with_documented_names(name):
+    module = importlib.import_module(name)
+    assert module.__all__
+    assert set(module.__all__) <= set(dir(module))  # Sphinx documents only these
+    assert all(getattr(module, key).__doc__ for key in module.__all__)
+
+
+def test_the_reference_has_every_public_package():
+    public = {f"monai_iels.{name}" for name in ("handlers", "tracking", "data", "bundle", "study", "registry")}
+    assert {"monai_iels", *public} <= set(REFERENCE)
 
 
 def test_the_citation_names_the_paper_and_this_version():

@@ -11,16 +11,24 @@
 
 """What the package shows: its public names, and nothing that could be taken for a component of MONAI's."""
 
+import ast
 import importlib
+import importlib.metadata
 import inspect
+import os
 import pkgutil
+import subprocess
+import sys
+from pathlib import Path
 
 import monai.bundle
 import pytest
+from packaging.requirements import Requirement
 
 import monai_iels
 
-MODULES = [m.name for m in pkgutil.walk_packages(monai_iels.__path__, "monai_iels.")]
+MODULES = [m.name for m in pkgutil.walk_packages(monai_iels.__path__, "monai_iels.") if "__main__" not in m.name]
+PUBLIC = [name for name in MODULES if "._" not in name]
 
 
 def test_public_names():
@@ -48,7 +56,38 @@ def test_public_names():
         assert inspect.getdoc(getattr(monai_iels, name))
 
 
-@pytest.mark.parametrize("name", MODULES)
+ROOMS = "grid operators evolutions layers networks losses metrics transforms _errors _files _yaml _prediction"
+ROOMS = f"{ROOMS} _serving _run_folder _pictures tracking handlers data registry bundle study _cli __main__".split()
+
+
+def imports_of(file):
+    """Yield the rooms that a file imports from."""
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        if names == ["monai_iels"]:
+            names = [f"monai_iels.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        for name in names:
+            if name.startswith("monai_iels."):
+                yield name.split(".")[1]
+
+
+def test_imports_flow_downward_only():
+    home = Path(monai_iels.__file__).parent
+    files = [file for file in home.rglob("*.py") if file != home / "__init__.py"]
+    assert {file.relative_to(home).parts[0].removesuffix(".py") for file in files} == set(ROOMS)
+    for file in files:
+        room = ROOMS.index(file.relative_to(home).parts[0].removesuffix(".py"))
+        assert not [other for other in imports_of(file) if ROOMS.index(other) > room], file
+
+
+@pytest.mark.parametrize("name", sorted(set(MODULES) - set(PUBLIC)))
+def test_private_modules_export_nothing(name):
+    assert not hasattr(importlib.import_module(name), "__all__")
+
+
+@pytest.mark.parametrize("name", PUBLIC)
 def test_all_is_exact(name):
     module = importlib.import_module(name)
     exported = getattr(module, "__all__", [])
@@ -93,3 +132,64 @@ def test_a_bundle_finds_the_components():
     }
     net = monai.bundle.ConfigParser(config).get_parsed_content("net")
     assert net.layer.evolution == monai_iels.HeatDiffusion((2.0, 2.0))
+
+
+CORE = ("torch", "monai", "numpy", "scipy")
+OWN_LOOP = """
+import sys
+sys.path += sys.argv[1:]
+import torch, monai_iels
+from monai.networks.nets import BasicUNet
+layer = monai_iels.InverseEvolutionLayer(monai_iels.HeatDiffusion(spacing=2.0), dt=0.1, steps=20)
+net = monai_iels.IELNet(BasicUNet(2, 1, 2, features=(4, 4, 4, 4, 4, 4)), layer)
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+label = monai_iels.CorruptLabel(2)(torch.zeros(1, 32, 32)).long()
+torch.nn.functional.cross_entropy(net(torch.rand(1, 1, 32, 32)), label).backward()
+optimizer.step()
+monai_iels.RoughnessMetric()(torch.nn.functional.one_hot(label[:, :16], 2).movedim(-1, 1))
+for name in ("mlflow", "ignite", "itk", "nibabel", "PIL", "matplotlib", "joblib", "pandas", "yaml", "fire", "tqdm"):
+    try:
+        __import__(name)
+    except ImportError:
+        continue
+    raise SystemExit(f"{name} is here")
+from monai_iels._cli import main
+raise SystemExit(main(["registry", "list"]))
+"""
+
+
+def needed_by(names):
+    """Return the installed packages that these packages need, and what those need."""
+    found, todo = {}, list(names)
+    while todo:
+        name = todo.pop()
+        try:
+            package = importlib.metadata.distribution(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        if package.name.lower() not in found:
+            found[package.name.lower()] = package
+            required = [Requirement(line) for line in package.requires or ()]
+            todo += [r.name for r in required if r.marker is None or r.marker.evaluate({"extra": ""})]
+    return found.values()
+
+
+def test_the_core_needs_nothing_of_the_extra(tmp_path):
+    """A layer trains in one's own loop where only torch, MONAI, NumPy and SciPy are installed."""
+    for package in needed_by(CORE):
+        for top in {file.parts[0] for file in package.files if ".." not in file.parts}:
+            if not (tmp_path / top).exists():
+                os.symlink(package.locate_file(top), tmp_path / top)
+    home = str(Path(monai_iels.__file__).parents[1])
+    words = [sys.executable, "-I", "-S", "-c", OWN_LOOP, str(tmp_path), home]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.splitlines()[-1].startswith("this command needs ")
+    assert "pip install 'monai_iels[bundles]'" in done.stderr
+
+
+def test_the_one_command_starts_without_loading_what_runs_its_rooms():
+    code = "import sys; from monai_iels._cli import make_parser; make_parser(); print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    rooms = {f"monai_iels.{room}" for room in ("data", "bundle", "study", "registry", "tracking", "handlers")}
+    assert not rooms & set(loaded)

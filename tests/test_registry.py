@@ -24,6 +24,7 @@ import urllib.error
 import urllib.request
 import zlib
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import mlflow
@@ -32,14 +33,17 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from helpers import configs, history, run
 from monai.bundle import ConfigParser
 from PIL import Image
 from scipy import ndimage
 from servers import answers, free_port, options, wait_for
-from test_bundle import configs, history, run
 
-from monai_iels import registry
-from monai_iels.handlers.journal import Journal
+from monai_iels._cli import main
+from monai_iels._run_folder import RunFolder
+from monai_iels.registry import register
+from monai_iels.registry._registering import _inference_config, _log_network, _log_predictor, server_in_use
+from monai_iels.tracking import Journal
 
 
 def network_of(output):
@@ -67,7 +71,7 @@ def cell(sharp):
 
 @pytest.fixture(scope="module")
 def predictor(sharp, server):
-    with registry._tracking(server.uri):
+    with server_in_use(server.uri):
         return mlflow.pyfunc.load_model("models:/sharp-predict/1")
 
 
@@ -99,7 +103,7 @@ def test_the_registered_network_is_the_checkpoint(tracked, server, monkeypatch):
     assert version.tags["source"] == "wbc"
     assert version.tags["dataset_synthetic"] == "True"
     assert float(version.tags["val_mean_dice"]) == max(row["val_mean_dice"] for row in history(tracked))
-    with registry._tracking(server.uri):
+    with server_in_use(server.uri):
         loaded = mlflow.pytorch.load_model("models:/cells@champion")
     network = network_of(tracked)
     for shape in ((1, 3, 32, 32), (3, 3, 64, 48)):
@@ -179,7 +183,7 @@ def volumes(server, tmp_path_factory):
     output = tmp_path_factory.mktemp("volumes")
     overrides = options("hippocampus", output, learning_rate=0.01, iel_steps=0, tracking_uri=server.uri)
     run(configs("hippocampus", "train"), **overrides, register_model="hippo")
-    with registry._tracking(server.uri):
+    with server_in_use(server.uri):
         return mlflow.pyfunc.load_model("models:/hippo-predict@candidate"), output
 
 
@@ -187,7 +191,7 @@ def test_volumes_are_predicted_in_their_own_shape(volumes, server):
     model, output = volumes
     volume = np.random.default_rng(0).random((21, 37, 29)).astype(np.float32)
     assert model.predict(volume).shape == volume.shape
-    with registry._tracking(server.uri):
+    with server_in_use(server.uri):
         network = mlflow.pytorch.load_model("models:/hippo@candidate")
     x = torch.rand(1, 1, 32, 48, 32)
     with torch.no_grad():
@@ -273,8 +277,8 @@ def test_the_champion_moves_only_for_better_on_the_same_data(tracked, server, tm
             Journal(tmp_path / folder / "tracking").append("params", values=params)
         before = len(client.search_model_versions("name='cells'"))
         journal = Journal(tmp_path / folder / "tracking")
-        journal.mark(len(journal.entries()), journal.delivered()["run_id"])
-        assert registry.register(str(tmp_path / folder), "cells")
+        journal.save_progress(replace(journal.progress(), count=len(journal.entries())))
+        assert register(str(tmp_path / folder), "cells")
         assert len(client.search_model_versions("name='cells'")) == before + 1
         return client.get_model_version_by_alias("cells", "candidate").version
 
@@ -291,23 +295,23 @@ def test_the_champion_moves_only_for_better_on_the_same_data(tracked, server, tm
 
 def test_list_promote_export(tracked, server, tmp_path, capsys):
     where = ["--tracking_uri", server.uri]
-    assert registry.main(["list", *where]) == 0
+    assert main(["registry", "list", *where]) == 0
     out = capsys.readouterr().out
     assert "wbc (synthetic)" in out
     assert "champion" in out
-    assert registry.main(["promote", "cells", "1", "--alias", "tested", *where]) == 0
+    assert main(["registry", "promote", "cells", "1", "--alias", "tested", *where]) == 0
     client = mlflow.MlflowClient(server.uri, server.uri)
     assert client.get_model_version_by_alias("cells", "tested").version == "1"
-    assert registry.main(["export", "cells", "1", str(tmp_path / "back" / "model.pt"), *where]) == 0
+    assert main(["registry", "export", "cells", "1", str(tmp_path / "back" / "model.pt"), *where]) == 0
     weights = torch.load(tmp_path / "back" / "model.pt", weights_only=True)
     torch.testing.assert_close(weights, torch.load(tracked / "model.pt", weights_only=True))
-    assert registry.main(["export", "nothing", "1", str(tmp_path / "x.pt"), *where]) == 1
+    assert main(["registry", "export", "nothing", "1", str(tmp_path / "x.pt"), *where]) == 1
     assert not (tmp_path / "x.pt").exists()
 
 
 def test_a_folder_without_a_database_is_left_alone(tmp_path, capsys):
-    assert registry.main(["list", "--root", str(tmp_path)]) == 1
-    assert "expected the database of a training, found none" in capsys.readouterr().err
+    assert main(["registry", "list", "--root", str(tmp_path)]) == 1
+    assert "does not exist: set --root to the output folder of a training" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 
@@ -324,7 +328,7 @@ def test_a_network_that_loads_otherwise_is_not_announced(sharp, server, monkeypa
 
     monkeypatch.setattr(mlflow.pytorch, "log_model", store_other_weights)
     assert_not_announced(sharp, server)
-    assert "The model differs by" in caplog.text
+    assert "the logits differ by" in caplog.text
 
 
 def spoil_weights(file):
@@ -363,16 +367,16 @@ def spoiled(request, monkeypatch, tmp_path):
 
 
 def test_a_predictor_that_loads_otherwise_is_refused(spoiled, sharp, server):
-    config = registry._inference_config(sharp)
-    sentence = "The model predicts other labels than the bundle"
-    with registry._tracking(server.uri), mlflow.start_run(), pytest.raises(RuntimeError, match=sentence):
-        registry._log_predictor(sharp, config)
+    config = _inference_config(RunFolder(sharp))
+    sentence = "of its labels differ from the bundle's"
+    with server_in_use(server.uri), mlflow.start_run(), pytest.raises(RuntimeError, match=sentence):
+        _log_predictor(RunFolder(sharp), config)
 
 
 @pytest.mark.parametrize("spoiled", ["weights"], indirect=True)
 def test_a_predictor_that_is_refused_is_not_announced(spoiled, sharp, server, caplog):
     assert_not_announced(sharp, server)
-    assert "The model predicts other labels than the bundle" in caplog.text
+    assert "of its labels differ from the bundle's" in caplog.text
 
 
 def assert_not_announced(output, server):
@@ -384,15 +388,15 @@ def assert_not_announced(output, server):
         return [(m.aliases, len(client.search_model_versions(f"name='{m.name}'"))) for m in models]
 
     before = state()
-    assert not registry.register(str(output), "sharp")
+    assert not register(str(output), "sharp")
     assert state() == before
 
 
 def test_a_network_in_train_mode_cannot_be_logged(tracked):
     network = network_of(tracked)
     network.down_1.train()
-    with pytest.raises(ValueError, match="found one in train mode"):
-        registry._log_network(network, {})
+    with pytest.raises(ValueError, match="must be in eval mode"):
+        _log_network(network, {})
 
 
 # serving

@@ -18,13 +18,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from helpers import BUNDLES, command, configs, run
 from monai.bundle import ConfigParser, create_workflow
 from PIL import Image
 from scipy import ndimage
-from test_bundle import BUNDLES, command, configs, run
 
+from monai_iels._serving import SegmentationModel
 from monai_iels.data import SOURCES
-from monai_iels.serving import SegmentationModel
 
 SIZES = {
     "wbc": {"sample_count": 20, "image_size": [112, 112]},

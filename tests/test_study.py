@@ -20,6 +20,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import mlflow
@@ -27,22 +28,23 @@ import numpy as np
 import pytest
 import torch
 from filelock import FileLock
+from helpers import BUNDLES, FEATURES, history, run
 from monai.bundle import ConfigParser
 from monai.data import MetaTensor
 from monai.transforms import Compose
 from servers import Gate, files_with, wait_for
-from test_bundle import BUNDLES, FEATURES, history, run
 
-from monai_iels import study
-from monai_iels.bundle import compose
-from monai_iels.handlers.addresses import embedded
-from monai_iels.handlers.journal import Journal
-from monai_iels.pictures import study_curves, study_panels
-from monai_iels.study import collect, difference, table, write_report
-from monai_iels.study.__main__ import main
-from monai_iels.study.report import _code, _plain, _settings
-from monai_iels.study.running import _outcomes
+from monai_iels._cli import main
+from monai_iels.study import Study, read_results, read_study, select_variants
+from monai_iels.study._definition import check_overrides, presets
+from monai_iels.study._folder import StudySummary
+from monai_iels.study._plan import make_plan, write_summary
+from monai_iels.study._processes import TrainingProcesses
+from monai_iels.study._report import _as_code, _as_text
+from monai_iels.study._running import _outcomes, _terminable
+from monai_iels.tracking import Journal, local_database
 
+STUDY = [sys.executable, "-m", "monai_iels", "study"]
 STUDIES = sorted(BUNDLES.glob("*/studies/*.yaml"))
 TINY = {"features": FEATURES, "epochs": 4, "image_size": [32, 32], "sample_count": 10, "sample_size": 48}
 TINY |= {"learning_rate": 0.003, "noise_fraction": 0.2}
@@ -53,6 +55,14 @@ def write_study(file, variants, seeds=2, bundle=str(BUNDLES / "wbc")):
     return file
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _interruptible():
+    """Let processes that the tests start obey SIGINT, even if the tests run in the background, where it is ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
     """Run a study of which one variant fails, interrupted once, and return its file and folder."""
@@ -60,16 +70,16 @@ def tiny(tmp_path_factory):
     variants = {"U-Net": {**TINY, "iel_steps": 0}, "U-Net + IEL": TINY, "broken": {**TINY, "loss": "$1 / 0"}}
     file = write_study(folder / "tiny.yaml", variants)
     out = folder / "out"
-    command = [sys.executable, "-m", "monai_iels.study", "run", str(file), "--output_dir", str(out), "--jobs", "2"]
+    command = [*STUDY, "run", str(file), "--output_dir", str(out), "--jobs", "2"]
     environment = {key: value for key, value in os.environ.items() if key != "MLFLOW_TRACKING_URI"}
     logs = []
     for interrupted in (True, False):
         with (folder / f"{interrupted}.log").open("w") as log:
             process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
             if interrupted:
-                wait_for(lambda: len(list(out.glob("*/seed-0/history.csv"))) == 2, 120)
+                wait_for(lambda: len(list(out.glob("*/seed-0/history.csv"))) == 2, 600)
                 os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C does
-            code = process.wait(300)
+            code = process.wait(900)
         logs.append((code, (folder / f"{interrupted}.log").read_text()))
         if interrupted:
             ended = [Journal(path.parent / "tracking").status() for path in out.glob("*/seed-0/history.csv")]
@@ -81,7 +91,7 @@ def tiny(tmp_path_factory):
 def test_an_interrupted_study_goes_on(tiny):
     _, out, ((first, told), (second, log)) = tiny
     assert first == 130
-    assert "The same command goes on" in told
+    assert "the same command continues" in told
     assert "Traceback" not in told + log
     assert second == 1  # since a variant fails
     assert "left" in log
@@ -96,9 +106,8 @@ def test_an_interrupted_study_goes_on(tiny):
 
 def test_runs_are_nested_under_one_parent(tiny):
     _, out, _ = tiny
-    about = json.loads((out / "study.json").read_text())
-    client = mlflow.MlflowClient(embedded(out))
-    parent = client.get_run(about["run_id"])
+    client = mlflow.MlflowClient(local_database(out))
+    parent = client.get_run(Journal(out / "tracking").progress().run_id)
     assert parent.info.status == "FAILED"
     runs = client.search_runs([parent.info.experiment_id], f"tags.`mlflow.parentRunId` = '{parent.info.run_id}'")
     finished = [r for r in runs if r.info.status == "FINISHED"]  # one that was killed before its first checkpoint stays
@@ -138,7 +147,7 @@ def test_a_failing_variant_is_reported(tiny):
         text = (out / name).read_text()
         assert "Not finished: broken, seed 0, 1: FAILED (" in text
         assert "drawn" in text
-        assert "Preset cpu: smaller than the paper" in text
+        assert "Preset cpu: smaller than in the paper" in text
     page = (out / "report.html").read_text()
     assert page.count("data:image/png;base64,") == 2
     assert "http" not in page.replace("http-equiv", "")  # everything is in the page
@@ -156,9 +165,9 @@ def test_the_same_seed_gives_the_same_numbers(tiny, tmp_path):
 def test_a_report_needs_only_the_results(tiny, tmp_path):
     _, out, _ = tiny
     (tmp_path / "results.json").write_bytes((out / "results.json").read_bytes())
-    assert main(["report", str(tmp_path)]) == 0
+    assert main(["study", "report", str(tmp_path)]) == 0
     assert (tmp_path / "table.csv").read_text() == (out / "table.csv").read_text()
-    assert main(["report", str(tmp_path / "nowhere")]) == 1
+    assert main(["study", "report", str(tmp_path / "nowhere")]) == 1
 
 
 def test_other_settings_are_not_mixed_in(tiny, capsys):
@@ -168,40 +177,39 @@ def test_other_settings_are_not_mixed_in(tiny, capsys):
     (file.parent / "again").mkdir()
     other = write_study(file.parent / "again" / "tiny.yaml", variants)
     before = (out / "study.json").read_text(), (out / "tracking" / "journal.jsonl").read_text()
-    assert main(["run", str(other), "--output_dir", str(out)]) == 1
-    assert "expected epochs 4, as before, found 5. Choose another --output_dir." in capsys.readouterr().err
+    assert main(["study", "run", str(other), "--output_dir", str(out)]) == 1
+    assert "'epochs' was 4 in this folder, got 5; choose another --output_dir" in capsys.readouterr().err
     other = write_study(file.parent / "again" / "another.yaml", {"A": TINY})
-    assert main(["run", str(other), "--output_dir", str(out)]) == 1
-    assert "expected study tiny, as before, found another." in capsys.readouterr().err
+    assert main(["study", "run", str(other), "--output_dir", str(out)]) == 1
+    assert "'study' was tiny in this folder, got another; choose another --output_dir" in capsys.readouterr().err
     assert before == ((out / "study.json").read_text(), (out / "tracking" / "journal.jsonl").read_text())
 
 
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        ("{", "expected a study in YAML"),
-        ("[1]", "expected bundle, variants and seeds, found list"),
-        ("{bundle: wbc, variants: {a: {}}}", "expected bundle, variants and seeds"),
-        ("{bundle: wbc, variants: {a: 1}, seeds: 1}", "a dictionary of overrides each"),
-        ("{bundle: wbc, variants: {a: {}}, seeds: 0}", "a number of seeds from 1"),
-        ("{bundle: wcb, variants: {a: {}}, seeds: 1}", "the name of a bundle"),
-        ("{bundle: WBC, variants: {a b: {}, a-b: {}}, seeds: 1}", "names differ"),
-        (
-            "{bundle: WBC, variants: {a: {epoch: 3}}, seeds: 1}",
-            "variant 'a', 'epoch': expected a key that a config defines, found an unknown one. The nearest is 'epochs'",
-        ),
-        ("{bundle: WBC, variants: {5: {}}, seeds: 1}", "a name and a dictionary of overrides each"),
-        ("{bundle: WBC, variants: {a: {1: 2}}, seeds: 1}", "a name and a dictionary of overrides each"),
-        ("{bundle: WBC, variants: {a: {run_name: 2020-01-01}}, seeds: 1}", "expected no 'run_name', found one"),
-        ("{bundle: WBC, variants: {a: {}}, seeds: 1, 1: 2}", "expected bundle, variants and seeds, found ['1', "),
-        ("{bundle: WBC, variants: {a: {track: false}}, seeds: 1}", "expected no 'track', found one. A study sets it."),
+        ("{", "a study in YAML"),
+        ("[1]", "must hold keys and values (a study), got [1]"),
+        ("{bundle: wbc, variants: {a: {}}}", "must have the keys bundle, variants and seeds, got bundle, variants"),
+        ("{bundle: wbc, variants: {a: 1}, seeds: 1}", "variant 'a' must be a name with overrides"),
+        ("{bundle: wbc, variants: {}, seeds: 1}", "'variants' must list at least one variant"),
+        ("{bundle: wbc, variants: {a: {}}, seeds: 0}", "'seeds' must be at least 1, got 0"),
+        ("{bundle: wbc, variants: {a: {}}, seeds: many}", "'seeds' must be at least 1, got many"),
+        ("{bundle: wcb, variants: {a: {}}, seeds: 1}", "there is no bundle 'wcb'"),
+        ("{bundle: WBC, variants: {a b: {}, a-b: {}}, seeds: 1}", "must differ in letters or digits"),
+        ("{bundle: WBC, variants: {a: {epoch: 3}}, seeds: 1}", "'epochs'"),
+        ("{bundle: WBC, variants: {5: {}}, seeds: 1}", "variant '5' must be a name with overrides"),
+        ("{bundle: WBC, variants: {a: {1: 2}}, seeds: 1}", "variant 'a' must be a name with overrides"),
+        ("{bundle: WBC, variants: {a: {run_name: x}}, seeds: 1}", "'run_name' is set by the study itself; remove it"),
+        ("{bundle: WBC, variants: {a: {}}, seeds: 1, 1: 2}", "keys must be words, got 1"),
+        ("{bundle: WBC, variants: {a: {track: false}}, seeds: 1}", "'track' is set by the study itself; remove it"),
         ("bundle: wbc\n\tseeds: 1", "in line 2"),
     ],
 )
 def test_a_wrong_study_is_refused_in_one_sentence(content, sentence, tmp_path, capsys):
     file = tmp_path / "wrong.yaml"
     file.write_text(content.replace("WBC", str(BUNDLES / "wbc")))
-    assert main(["run", str(file), "--output_dir", str(tmp_path / "out")]) == 1
+    assert main(["study", "run", str(file), "--output_dir", str(tmp_path / "out")]) == 1
     error = capsys.readouterr().err
     assert sentence in error
     assert len(error.splitlines()) == 1
@@ -211,18 +219,22 @@ def test_a_wrong_study_is_refused_in_one_sentence(content, sentence, tmp_path, c
 def test_wrong_data_are_refused_before_any_training(tmp_path, capsys):
     file = write_study(tmp_path / "s.yaml", {"a": {}})
     out = tmp_path / "out"
-    assert main(["run", str(file), "--output_dir", str(out), "--dataset_dir", str(tmp_path)]) == 1
-    assert f"{tmp_path}: expected a folder 'Dataset 1' that has *.bmp, found s.yaml." in capsys.readouterr().err
-    assert main(["run", str(file), "--preset", "large", "--output_dir", str(out)]) == 1
-    assert "--preset: expected one of paper, cpu, found 'large'." in capsys.readouterr().err
-    assert main(["run", str(file), "--jobs", "0", "--output_dir", str(out)]) == 1
-    assert main(["run", str(file), "--seeds", "0", "--output_dir", str(out)]) == 1
+    assert main(["study", "run", str(file), "--output_dir", str(out), "--dataset_dir", str(tmp_path)]) == 1
+    error = capsys.readouterr().err
+    assert str(tmp_path) in error
+    assert "'Dataset 1'" in error
+    assert not out.exists()
+    assert main(["study", "run", str(file), "--preset", "large", "--output_dir", str(out)]) == 1
+    assert "--preset: there is no preset 'large'; choose from paper, cpu" in capsys.readouterr().err
+    assert main(["study", "run", str(file), "--jobs", "0", "--output_dir", str(out)]) == 1
+    assert main(["study", "run", str(file), "--seeds", "0", "--output_dir", str(out)]) == 1
     assert capsys.readouterr().err.splitlines() == [
-        "--jobs: expected a number from 1, found 0.",
-        "--seeds: expected a number of seeds from 1, found 0.",
+        "--jobs must be at least 1, got 0",
+        "--seeds must be at least 1, got 0",
     ]
-    assert main(["run", str(file), "--output_dir", str(file)]) == 1
-    assert re.match(rf"{file}.*: expected to write there, found '.*'. Choose another", capsys.readouterr().err)
+    assert main(["study", "run", str(file), "--output_dir", str(file)]) == 1
+    assert str(file) in capsys.readouterr().err
+    assert file.read_text().startswith("{")
     assert not list(out.glob("*/seed-*"))
 
 
@@ -231,38 +243,37 @@ def test_one_command_at_a_time(tmp_path, capsys):
     out = tmp_path / "out"
     out.mkdir()
     with FileLock(out / ".study.lock"):
-        assert main(["run", str(file), "--output_dir", str(out)]) == 1
-    assert capsys.readouterr().err.endswith("expected no other command at this study, found one. Wait for it.\n")
+        assert main(["study", "run", str(file), "--output_dir", str(out)]) == 1
+    assert "another process is running the study" in capsys.readouterr().err
 
 
 def test_a_failure_stays_on_the_page(tiny):
     """Another command for another variant does not hide it, and the page's command covers both."""
     file, out, _ = tiny
-    assert main(["run", str(file), "--output_dir", f"{out}/../{out.name}", "--variants", "U-Net"]) == 0
+    assert main(["study", "run", str(file), "--output_dir", f"{out}/../{out.name}", "--variants", "U-Net"]) == 0
     text = (out / "report.md").read_text()
     assert "Not finished: broken, seed 0, 1: FAILED (" in text
-    assert "Command: `python -m monai_iels.study run tiny.yaml --preset cpu --seeds 2`" in text
+    assert "Command: `monai-iels study run tiny.yaml --preset cpu --seeds 2`" in text
 
 
-def test_a_study_that_was_moved_is_reported_from_its_results(tiny, tmp_path, caplog):
+def test_a_study_without_its_trainings_is_reported_from_its_results(tiny, tmp_path):
     _, out, _ = tiny
     for name in ("study.json", "results.json"):
         shutil.copy(out / name, tmp_path)
-    assert main(["report", str(tmp_path)]) == 0
-    assert "the runs cannot be read" in caplog.text
+    assert main(["study", "report", str(tmp_path)]) == 0
     assert (tmp_path / "table.csv").read_text() == (out / "table.csv").read_text()
     for content in ("{", "[]", "{}"):
         (tmp_path / "study.json").unlink(missing_ok=True)
         (tmp_path / "results.json").write_text(content)
-        with pytest.raises(ValueError, match=re.escape(f"{tmp_path / 'results.json'}: expected")):
-            collect(tmp_path)
+        with pytest.raises(ValueError, match=re.escape(str(tmp_path / "results.json"))):
+            read_results(tmp_path)
 
 
 def test_pictures_can_be_left_out(tiny, tmp_path):
     _, out, _ = tiny
     folder = tmp_path / "page"
     for arguments, there in ([], True), (["--without_images"], False):
-        assert main(["report", str(out), "--output_dir", str(folder), *arguments]) == 0
+        assert main(["study", "report", str(out), "--output_dir", str(folder), *arguments]) == 0
         assert (folder / "panels.png").exists() == there
         assert ("panels" in (folder / "report.md").read_text()) == there
 
@@ -283,9 +294,9 @@ def hostile(server, tmp_path_factory):
     }
     file = write_study(folder / "s.yaml", variants, seeds=1)
     environment = {key: value for key, value in os.environ.items() if not key.startswith("MLFLOW_TRACKING")}
-    command = [sys.executable, "-m", "monai_iels.study", "run", str(file), "--output_dir", str(folder / "out")]
-    with Gate(server, "me", "Xy9@/Zw8") as gate:
-        uri = f"http://me:Xy9@/Zw8@{gate.host}"
+    command = [*STUDY, "run", str(file), "--output_dir", str(folder / "out")]
+    with Gate(server, "me", "Xy9first@/Zw8second") as gate:
+        uri = f"http://me:Xy9first@/Zw8second@{gate.host}"
         command += ["--preset", "cpu", "--jobs", "2", "--tracking_uri", uri]
         done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     return folder / "out", done.stdout + done.stderr, gate.host
@@ -293,25 +304,25 @@ def hostile(server, tmp_path_factory):
 
 def test_a_study_s_password_is_used_and_written_nowhere(hostile, server):
     out, log, host = hostile
-    assert not files_with(out, "Xy9", "Zw8")
-    assert not files_with(server.folder, "Xy9", "Zw8")
-    assert "Xy9" not in log
-    assert json.loads((out / "study.json").read_text())["tracking_uri"] == f"http://{host}"
+    assert not files_with(out, "Xy9first", "Zw8second")
+    assert not files_with(server.folder, "Xy9first", "Zw8second")
+    assert "Xy9first" not in log
+    assert Journal(out / "tracking").progress().address == f"http://{host}"
     assert Journal(out / "hyperlink-http-x" / "seed-0" / "tracking").status() == "FINISHED"
 
 
 def test_a_killed_training_is_killed_everywhere(hostile, server):
     out, log, _ = hostile
-    about = json.loads((out / "study.json").read_text())
-    where = f"tags.`mlflow.parentRunId` = '{about['run_id']}'"
+    parent = Journal(out / "tracking").progress().run_id
     client = mlflow.MlflowClient(server.uri)
-    runs = client.search_runs([client.get_run(about["run_id"]).info.experiment_id], where)
-    assert {run.data.tags["study.variant"]: run.info.status for run in runs} == {LIVE: "FINISHED", SCRIPT: "KILLED"}
+    where = f"tags.`mlflow.parentRunId` = '{parent}'"
+    runs = client.search_runs([client.get_run(parent).info.experiment_id], where)
+    statuses = {LIVE: "FINISHED", SCRIPT: "KILLED", "`a` *b*": "KILLED"}
+    assert {run.data.tags["study.variant"]: run.info.status for run in runs} == statuses
     page = html.unescape((out / "report.html").read_text())
     for variant in (SCRIPT, "`a` *b*"):
         assert f"{variant}, seed 0: KILLED after" in log
-        assert about["ended"][f"{variant}, seed 0"] == "KILLED"
-        assert f"Not finished: {variant}, seed 0: KILLED" in page
+        assert f"Not finished: {variant}, seed 0: KILLED (The process ended with exit code -9.)." in page
     assert "FAILED" not in page + (out / "report.md").read_text() + (out / "table.csv").read_text()
 
 
@@ -340,16 +351,128 @@ def test_markdown_shows_text_as_it_is():
         "a &amp; b\\",
         "a@b.c www.x",
     ):
-        shown = html.unescape(markdown.render(f"Note: {_plain(text)}"))
+        shown = html.unescape(markdown.render(f"Note: {_as_text(text)}"))
         assert shown == f"<p>Note: {text}</p>\n"
-        assert html.unescape(markdown.render(f"Note: {_code(text)}")) == f"<p>Note: <code>{text}</code></p>\n"
+        assert html.unescape(markdown.render(f"Note: {_as_code(text)}")) == f"<p>Note: <code>{text}</code></p>\n"
 
 
 class Echo:
-    """A crew that trains nothing."""
+    """Processes that train nothing."""
 
-    def train(self, job):
-        return job
+    def run(self, training):
+        return training
+
+
+STUB = """#!{python}
+import json, os, pathlib, signal, sys, time
+folder = pathlib.Path(sys.argv[sys.argv.index("--args_file") + 1]).parent
+(folder / "seen.json").write_text(json.dumps([sys.argv[1:], dict(os.environ)]))
+print("the last words", flush=True)
+{ending}
+"""
+
+
+@pytest.fixture
+def stub(tmp_path, monkeypatch):
+    """Run a small program instead of a training, and return a training of which it ends in some way."""
+
+    def make(ending):
+        program = tmp_path / "program"
+        program.write_text(STUB.format(python=sys.executable, ending=ending))
+        program.chmod(0o755)
+        monkeypatch.setattr("monai_iels.study._processes.sys.executable", str(program))
+        study = Study("s", BUNDLES / "wbc", {"a": {}}, [0], tmp_path / "s.yaml")
+        return make_plan(study, tmp_path / "out", "cpu", "synthetic", None).trainings("parent")[0]
+
+    return make
+
+
+def seen(training):
+    return json.loads((training.folder.path / "seen.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("ending", "status", "reason"),
+    [
+        ("sys.exit(3)", "FAILED", "the last words"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "KILLED", "The process ended with exit code -9."),
+    ],
+)
+def test_a_training_that_cannot_tell_how_it_ended_is_recorded(stub, ending, status, reason):
+    training = stub(ending)
+    assert TrainingProcesses(3, {"PASSWORD": "x"}).run(training).status == status
+    assert training.journal.status() == status
+    tags = [entry.values for entry in training.journal.entries() if entry.kind == "tags"]
+    assert tags == [{**training.arguments["run_tags"], "stopped": reason}]
+    words, environment = seen(training)
+    assert words[:3] == ["-m", "monai.bundle", "run"]
+    assert environment["PASSWORD"] == "x"
+    assert environment["OMP_NUM_THREADS"] == os.environ.get("OMP_NUM_THREADS", "3")
+    journal = training.journal.entries()
+    assert TrainingProcesses(3).run(training).status == status  # again: the run is closed already
+    assert training.journal.entries() == journal
+
+
+@pytest.mark.parametrize(
+    ("before", "saved", "resumed"),
+    [("KILLED", True, "True"), ("FAILED", True, "False"), ("KILLED", False, "False"), (None, True, "True")],
+)
+def test_a_training_is_resumed_unless_it_failed(stub, before, saved, resumed):
+    training = stub("sys.exit(0)")
+    training.journal.begin(key="k", tracking_uri="", experiment="e", name="n")
+    if before:
+        training.journal.append("status", status=before)
+    if saved:
+        training.folder.last_state.touch()
+    TrainingProcesses(None).run(training)
+    words, _ = seen(training)
+    assert words[-2:] == ["--resume", resumed]
+
+
+def test_all_trainings_are_stopped_together(stub):
+    training = stub("time.sleep(60)")
+    processes = TrainingProcesses(None)
+    with ThreadPoolExecutor() as pool:
+        future = pool.submit(processes.run, training)
+        wait_for((training.folder.path / "seen.json").exists, 60)
+        processes.stop()
+        assert future.result().status == "KILLED"
+    assert [child.returncode for child in processes.children] == [-signal.SIGTERM]
+    assert not training.journal.entries()  # it never began
+    (training.folder.path / "seen.json").unlink()
+    assert processes.run(training).status == "KILLED"
+    assert not (training.folder.path / "seen.json").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_signals_end_a_study_as_ctrl_c_does(number):
+    before = signal.signal(number, signal.SIG_DFL)
+    try:
+        with pytest.raises(KeyboardInterrupt), _terminable():
+            signal.raise_signal(number)
+        assert signal.getsignal(number) is signal.SIG_DFL
+        signal.signal(number, signal.SIG_IGN)  # as nohup does
+        with _terminable():
+            signal.raise_signal(number)
+    finally:
+        signal.signal(number, before)
+
+
+def test_a_folder_keeps_all_that_was_asked_for(tmp_path):
+    file = write_study(tmp_path / "s.yaml", {"A": {}, "B": {}, "C": {}}, seeds=3)
+    names = (["A"], 2, "synthetic"), (["B"], 1, "synthetic"), (["C"], 3, str(tmp_path))
+    summaries = []
+    for variants, seeds, data in names:
+        plan = make_plan(select_variants(read_study(file, seeds), variants), tmp_path / "out", "cpu", data, None)
+        write_summary(plan)
+        summaries.append(StudySummary.read(plan.folder.summary))
+    assert [list(summary.variants) for summary in summaries] == [["A"], ["A", "B"], ["A", "B", "C"]]
+    assert [summary.seeds for summary in summaries] == [[0, 1], [0, 1], [0, 1, 2]]
+    assert [summary.command for summary in summaries] == [
+        "monai-iels study run s.yaml --preset cpu --seeds 2 --variants A",
+        "monai-iels study run s.yaml --preset cpu --seeds 2 --variants A B",
+        "monai-iels study run s.yaml --preset cpu --seeds 3 --dataset_dir DIR",
+    ]
 
 
 @pytest.mark.parametrize("backend", ["threading", "loky", "multiprocessing"])
@@ -360,18 +483,17 @@ def test_backends(backend):
 
 @pytest.mark.parametrize("file", STUDIES, ids=lambda file: f"{file.parts[-3]}-{file.stem}")
 def test_every_study_names_what_its_bundle_has(file):
-    found = study.read_study(file)
-    config = json.loads(compose(found.bundle, BUNDLES / "shared")["configs/train.json"])
+    found = read_study(file)
     assert found.bundle.name == file.parts[-3]
-    study.check_overrides(found, config)
+    check_overrides(found)
 
 
 @pytest.mark.parametrize("file", STUDIES, ids=lambda file: f"{file.parts[-3]}-{file.stem}")
 def test_every_variant_can_be_built(file):
-    found = study.read_study(file)
+    found = read_study(file)
     for overrides in found.variants.values():
         parser = ConfigParser(json.loads((found.bundle / "configs" / "train.json").read_text()))
-        parser.update({**study.presets(found.bundle)["cpu"], **overrides, "device": "cpu"})
+        parser.update({**presets(found.bundle)["cpu"], **overrides, "device": "cpu"})
         parser["features"] = FEATURES
         if overrides.get("iel_spacing") == 1.0 or overrides.get("iel_steps", 0) > 30:
             with pytest.warns(UserWarning, match="amplifies up to"):
@@ -396,22 +518,18 @@ def test_the_majority_filter_takes_out_what_is_alone(bundle):
 
 @pytest.mark.parametrize(
     ("key", "message"),
-    [("epoch", "preset 'cpu', 'epoch': expected a key"), ("output_dir", "preset 'cpu': expected no 'output_dir'")],
+    [
+        ("epoch", "preset 'cpu': unknown key 'epoch'"),
+        ("output_dir", "preset 'cpu': 'output_dir' is set by the study itself"),
+    ],
 )
 def test_a_preset_is_checked_as_a_variant_is(tmp_path, capsys, key, message):
-    (tmp_path / "mine" / "configs").mkdir(parents=True)
-    shutil.copy(BUNDLES / "wbc" / "configs" / "train.json", tmp_path / "mine" / "configs")
+    shutil.copytree(BUNDLES / "wbc" / "configs", tmp_path / "mine" / "configs")
     (tmp_path / "mine" / "presets.yaml").write_text(json.dumps({"cpu": {key: 3}}))
     file = write_study(tmp_path / "study.yaml", {"a": {}}, bundle="mine")
-    assert main(["run", str(file), "--preset", "cpu", "--output_dir", str(tmp_path / "out")]) == 1
+    assert main(["study", "run", str(file), "--preset", "cpu", "--output_dir", str(tmp_path / "out")]) == 1
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
-
-
-def test_settings_that_variants_change_are_not_claimed():
-    variants = {"a": {"epochs": 15, "loss": {}, "seed": 0}, "b": {"epochs": 30, "loss": {}}}
-    results = {"settings": {"epochs": 10, "features": [8]}, "variants": variants}
-    assert list(_settings(results)) == ["epochs as each variant says", "features [8]", "loss its own"]
 
 
 def test_the_page_names_every_study():
@@ -420,65 +538,14 @@ def test_the_page_names_every_study():
 
 
 def test_some_variants_keep_the_baseline_of_their_group():
-    found = study.read_study(BUNDLES / "wbc" / "studies" / "noisy_labels.yaml")
-    some = study.choose(found, ["clean labels / majority filter"])
+    found = read_study(BUNDLES / "wbc" / "studies" / "noisy_labels.yaml")
+    some = select_variants(found, ["clean labels / majority filter"])
     assert list(some.variants) == ["clean labels / U-Net", "clean labels / majority filter"]
-    with pytest.raises(ValueError, match=r"--variants: expected one of clean labels . U-Net, .* found 'U-Net'"):
-        study.choose(found, ["U-Net"])
-
-
-def test_a_difference_is_paired():
-    cases = np.linspace(0, 1, 30)
-    baseline = np.stack([cases, cases + 0.1, cases - 0.2])
-    mean, (low, high) = difference(baseline + 0.05, baseline)
-    assert (mean, low, high) == pytest.approx((0.05, 0.05, 0.05))
-    noise = np.random.default_rng(0).normal(0, 0.1, baseline.shape)
-    mean, (low, high) = difference(baseline + noise, baseline)
-    assert low < 0 < high
-    assert high - low == pytest.approx(2 * 1.96 * 0.1 / np.sqrt(noise.size), rel=0.6)
-
-
-def test_a_table_of_groups_compares_within_them(tmp_path):
-    def one(variant, seed, dice):
-        cases = {"val_mean_dice": {"a": dice, "b": dice}, "val_roughness": {"a": 0.1, "b": 0.1}}
-        cases["val_convexity"] = {"a": 0.9, "b": 0.9}
-        metrics = {name: [0.5, dice] for name in ("val_mean_dice", "val_roughness", "val_convexity", "seconds")}
-        metrics["epochs"] = [5, 10]
-        return {"variant": variant, "seed": seed, "status": "FINISHED", "history": metrics, "cases": cases} | {
-            "cases_stopped_early": cases
-        }
-
-    scores = {"clean / A": 0.9, "clean / B": 0.8, "noisy / A": 0.5, "noisy / B": 0.7}
-    results = {"study": "s", "bundle": "b", "preset": "paper", "synthetic": False, "settings": {}, "seeds": [0, 1]}
-    results |= {"variants": {name: {} for name in scores}, "versions": {}}
-    results["runs"] = [one(name, seed, dice + seed / 100) for name, dice in scores.items() for seed in (0, 1)]
-    gains = {f"{row['group']} / {row['variant']}": row["dice_gain"] for row in table(results)}
-    assert gains["clean / B"] == pytest.approx(-0.1)
-    assert gains["noisy / B"] == pytest.approx(0.2)
-    assert np.isnan(gains["clean / A"])
-    page = write_report(results, tmp_path).read_text()
-    assert page.index("clean") < page.index("noisy")
-    assert collect(tmp_path)["runs"] == results["runs"]
-    for entry in results["runs"]:  # a case that is not everywhere, and a number that is none
-        entry["history"]["val_convexity_of_truth"] = [float("nan")] * 2
-        if entry["variant"] == "clean / B":
-            for cases in (entry["cases"], entry["cases_stopped_early"]):
-                cases["val_mean_dice"] = {"b": 0.7, "c": 0.1}
-    gains = {f"{row['group']} / {row['variant']}": row["dice_gain"] for row in table(results)}
-    assert gains["clean / B"] == pytest.approx(0.7 - 0.905)
-    write_report(results, tmp_path)
-    write_report(collect(tmp_path), tmp_path)
-
-
-@pytest.mark.parametrize("name", [r"$\frac$", "_hidden", "", "a\nb"])
-def test_a_name_is_drawn_as_it_is(name, tmp_path):
-    history = {"epochs": [1, 2], "val_mean_dice": [0.1, 0.2], "val_roughness": [0.1, 0.2], "val_convexity": [0.1, 0.2]}
-    study_curves({name: {name: [history], "b": [history]}}, tmp_path / "curves.png")
-    study_panels([{"image": np.zeros((8, 8)), name: np.zeros((8, 8))}], name, tmp_path / "panels.png")
-    assert (tmp_path / "curves.png").exists()
+    with pytest.raises(ValueError, match=r"--variants: there is no variant 'U-Net'; choose from clean labels . U-Net"):
+        select_variants(found, ["U-Net"])
 
 
 def test_the_file_s_name_is_found_from_another_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     relative = Path(os.path.relpath(STUDIES[-1], tmp_path))
-    assert study.read_study(relative).bundle.is_dir()
+    assert read_study(relative).bundle.is_dir()

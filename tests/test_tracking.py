@@ -18,18 +18,33 @@ import signal
 import subprocess
 import time
 import uuid
+from dataclasses import replace
 from pathlib import Path
 
 import mlflow
 import pytest
+from helpers import FEATURES, configs, history, run
 from mlflow.exceptions import MlflowException
 from monai.bundle import create_workflow
 from servers import Gate, Server, files_with, free_port, options, runs_of, start_process, steps_of, wait_for
-from test_bundle import FEATURES, configs, history, run
 
-from monai_iels.handlers.__main__ import main as handlers_main
-from monai_iels.handlers.addresses import public, remember, signed_in, variables
-from monai_iels.handlers.journal import Courier, Journal, deliver
+from monai_iels._cli import make_parser
+from monai_iels.bundle import RunError
+from monai_iels.tracking import (
+    Courier,
+    Journal,
+    Recorder,
+    deliver,
+    environment_for,
+    remember_secrets,
+    signed_in,
+    without_secrets,
+)
+
+
+def replay(*arguments):
+    options = make_parser().parse_args(["tracking", "replay", *arguments])
+    return options.run(options)
 
 
 def test_a_training_is_tracked_end_to_end(tracked, server):
@@ -101,14 +116,14 @@ def test_a_server_that_is_away_and_comes_back(away, back, tmp_path):
         process = start_process(
             tmp_path / "out", epochs=20, tracking_uri=server.uri, experiment_name="killed", sample_count=20
         )
-        wait_for(lambda: runs_of(server.uri, "killed") and history_length(tmp_path / "out") >= 2, 90)
+        wait_for(lambda: runs_of(server.uri, "killed") and history_length(tmp_path / "out") >= 2, 300)
         getattr(server, away)()
         length = history_length(tmp_path / "out")
-        wait_for(lambda: history_length(tmp_path / "out") >= min(length + 8, 18) or process.poll() is not None, 90)
+        wait_for(lambda: history_length(tmp_path / "out") >= min(length + 8, 18) or process.poll() is not None, 300)
         getattr(server, back)()
-        assert handlers_main(["replay", str(tmp_path / "out")]) == 0  # while the training goes on, and delivers, too
+        assert replay(str(tmp_path / "out")) == 0  # while the training goes on, and delivers, too
         assert process.wait() == 0
-        assert handlers_main(["replay", str(tmp_path / "out")]) == 0
+        assert replay(str(tmp_path / "out")) == 0
         (found,) = runs_of(server.uri, "killed")
         assert found.info.status == "FINISHED"
         assert steps_of(server.uri, found.info.run_id, "val_mean_dice") == list(range(1, 21))
@@ -136,9 +151,10 @@ def test_no_server_at_all(tmp_path, capsys):
     uri = f"http://127.0.0.1:{free_port()}"
     run(configs("wbc", "train"), **options("wbc", tmp_path, tracking_uri=uri, register_model="nothing"))
     assert len(history(tmp_path)) == 2
-    assert handlers_main(["replay", str(tmp_path)]) == 1
-    assert "expected a server that takes" in capsys.readouterr().err
-    assert handlers_main(["replay", str(tmp_path / "pictures")]) == 1
+    assert replay(str(tmp_path)) == 1
+    assert "entries could not be delivered to" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="there is no tracked training in"):
+        replay(str(tmp_path / "pictures"))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -159,7 +175,7 @@ def test_a_signal_counts_where_other_code_hides_it(number, covered, tmp_path):
 
     trainer.loss_function = loss
     before = signal.getsignal(number)
-    with pytest.raises(KeyboardInterrupt if number == signal.SIGINT else SystemExit):
+    with pytest.raises(SystemExit):
         workflow.run()
     assert signal.getsignal(number) is before
     assert Journal(tmp_path / "tracking").status() == "KILLED"
@@ -170,7 +186,7 @@ def test_a_signal_counts_where_other_code_hides_it(number, covered, tmp_path):
 def test_a_signal_is_told_and_the_next_run_does_not_join(number, status, server, tmp_path):
     name = f"signal-{int(number)}"
     process = start_process(tmp_path / "out", epochs=200, tracking_uri=server.uri, experiment_name=name)
-    wait_for(lambda: history_length(tmp_path / "out") >= 2, 90)
+    wait_for(lambda: history_length(tmp_path / "out") >= 2, 300)
     process.send_signal(number)
     assert process.wait() != 0
     (first,) = runs_of(server.uri, name)
@@ -184,7 +200,7 @@ def test_a_signal_is_told_and_the_next_run_does_not_join(number, status, server,
     assert again.info.status == "FINISHED"
     assert again.data.tags["stopped"] == ""
     assert again.data.tags["resumed.epochs"] == str(count)
-    with pytest.raises(RuntimeError):
+    with pytest.raises(RunError, match="features was"):
         run(configs("wbc", "train"), **{**resumed, "features": [4] * 6})
     assert mlflow.MlflowClient(server.uri).get_run(first.info.run_id).info.status == "FINISHED"
     workflow = create_workflow(config_file=configs("wbc", "train"), **{**resumed, "epochs": count + 1})
@@ -214,13 +230,16 @@ def test_an_exception_is_told(server, tmp_path):
 
 
 def test_nan_is_told(server, tmp_path):
-    overrides = options("wbc", tmp_path, tracking_uri=server.uri, experiment_name="nan", iel_spacing=0.05, iel_steps=40)
-    with pytest.warns(UserWarning, match="amplifies"), pytest.raises(SystemExit) as caught:
-        run(configs("wbc", "train"), **overrides)
-    assert caught.value.code == 1
+    overrides = {"experiment_name": "nan", "iel_spacing": 0.05, "iel_steps": 40}
+    assert start_process(tmp_path / "out", tracking_uri=server.uri, **overrides).wait() == 1
     (found,) = runs_of(server.uri, "nan")
     assert found.info.status == "FAILED"
+    assert found.data.tags["stopped"].startswith("The loss became NaN or infinite in epoch 1. ")
     assert "raise iel_spacing" in found.data.tags["stopped"]
+    names = {item.path for item in mlflow.MlflowClient(server.uri).list_artifacts(found.info.run_id)}
+    assert {"config.json", "training.log", "start.png", "last.png"} <= names
+    assert "raise iel_spacing" in (tmp_path / "out" / "training.log").read_text()
+    assert not (tmp_path / "out" / "last.pt").exists()
 
 
 def test_two_trainings_at_once_stay_apart(server, tmp_path):
@@ -253,15 +272,53 @@ def test_a_torn_last_line_of_a_journal_is_no_entry(tmp_path):
     journal.append("metrics", step=1, values={"a": 1.0})
     with journal.file.open("a") as stream:
         stream.write('{"kind": "metr')
-    assert [entry["kind"] for entry in journal.entries()] == ["open", "metrics"]
+    assert [entry.kind for entry in journal.entries()] == ["open", "metrics"]
     journal.append("resumed")
-    assert [entry["kind"] for entry in journal.entries()] == ["open", "metrics", "resumed"]
+    assert [entry.kind for entry in journal.entries()] == ["open", "metrics", "resumed"]
 
 
 def new_journal(folder, uri, experiment="e"):
     journal = Journal(folder)
     journal.begin(key=uuid.uuid4().hex, tracking_uri=uri, experiment=experiment, name="n")
     return journal
+
+
+def test_a_run_ends_and_goes_on(tmp_path):
+    journal = new_journal(tmp_path, "http://127.0.0.1:9")
+    assert not journal.begin(tracking_uri="", experiment="another", name="another")
+    assert [entry.kind for entry in journal.entries()] == ["open"]
+    assert journal.status() is None
+    journal.append("status", status="KILLED")
+    assert journal.status() == "KILLED"
+    assert journal.status(since=time.time() + 60) is None
+    journal.append("resumed")
+    assert journal.status() is None
+    journal.append("status", status="FINISHED")
+    assert journal.status() == "FINISHED"
+
+
+def test_a_resumed_run_records_what_is_new(tmp_path):
+    """Metrics that were recorded before are not recorded again, and only settings that changed become tags."""
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    for resume, epochs in ((False, 2), (True, 3), (True, 2)):
+        recorder = Recorder(tmp_path / "tracking", uri, "e", f"run with {epochs}")
+        recorder.open({"epochs": epochs, "seed": 0, "resume": resume}, {"seed": "a tag"}, [], resume)
+        for step in range(1, epochs + 1):
+            recorder.log_metrics(step, {"a": step})
+        recorder.close("FINISHED", stopped="" if resume else "why")
+        recorder.close("FAILED")  # it has ended already
+    entries = recorder.journal.entries()
+    assert [entry.step for entry in entries if entry.kind == "metrics"] == [1, 2, 3]
+    tags = [entry.values for entry in entries if entry.kind == "tags"]
+    assert tags[0] == {"seed": "a tag"}
+    assert tags[1] == {"stopped": "why"}
+    assert tags[2:] == [{"stopped": "", "resumed.epochs": "3"}, {"stopped": "", "resumed.epochs": "2"}]
+    assert recorder.journal.tags_and_parameters() == {"epochs": "2", "seed": "0", "resume": "False", "stopped": ""}
+    (found,) = runs_of(uri, "e")
+    assert (found.info.status, found.info.run_name) == ("FINISHED", "run with 2")
+    assert found.data.tags["resumed.epochs"] == "2"
+    Recorder(tmp_path / "tracking", uri, "e", "new").open({}, {}, [], resume=False)
+    assert len(list(tmp_path.glob("tracking-*"))) == 1  # the earlier journal stays
 
 
 # secrets
@@ -291,34 +348,32 @@ def new_journal(folder, uri, experiment="e"):
     ],
 )
 def test_an_address_without_its_secrets(uri, address):
-    assert public(uri) == address
+    assert without_secrets(uri) == address
 
 
 def test_a_database_s_password_stays_in_memory(monkeypatch):
-    address = remember("postgresql://me:Xy9%40Zw8@host/db")
+    address = remember_secrets("postgresql://me:Xy9qTb%40Zw8kVn@host/db")
     assert address == "postgresql://host/db"
 
     def connect():
         with signed_in(address) as uri:
-            raise ValueError(f"no {uri} with Xy9@Zw8")
+            raise ValueError(f"no {uri} with Xy9qTb@Zw8kVn")
 
     with pytest.raises(MlflowException, match=r"^no postgresql://host/db with \*\*\*$") as caught:
         connect()
     assert caught.value.__suppress_context__
-    assert variables(address) == {"MLFLOW_TRACKING_URI": "postgresql://me:Xy9%40Zw8@host/db"}
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://me:Xy9@other")
-    assert variables("http://other") == {
-        "MLFLOW_TRACKING_URI": "http://other",
-        "MLFLOW_TRACKING_USERNAME": "me",
-        "MLFLOW_TRACKING_PASSWORD": "Xy9",
+    assert environment_for(address) == {"MLFLOW_TRACKING_URI": "postgresql://me:Xy9qTb%40Zw8kVn@host/db"}
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://me:Xy9qTb@other")
+    assert environment_for("http://other") == {
+        "MLFLOW_TRACKING_URI": "http://me:Xy9qTb@other",
     }
-    assert variables("http://another") == {"MLFLOW_TRACKING_URI": "http://another"}  # not told to strangers
+    assert environment_for("http://another") == {"MLFLOW_TRACKING_URI": "http://another"}  # not told to strangers
 
 
-@pytest.mark.parametrize("password", ["Xy9@Zw8", "Xy9/Zw8", "Xy9%2FZw8"])
+@pytest.mark.parametrize("password", ["Xy9qTb@Zw8kVn", "Xy9qTb/Zw8kVn", "Xy9qTb%2FZw8kVn"])
 def test_a_password_is_used_and_written_nowhere(password, server, tmp_path, capfd):
     """Not below the output folder, nor in the server's artifacts, database and log."""
-    name = f"a secret with {password[3]}"
+    name = f"a secret with {password[6]}"
     with Gate(server, "me", password.replace("%2F", "/")) as gate:
         overrides = options(
             "wbc", tmp_path, epochs=1, experiment_name=name, tracking_uri=f"http://me:{password}@{gate.host}"
@@ -334,33 +389,34 @@ def test_a_password_is_used_and_written_nowhere(password, server, tmp_path, capf
     assert bool(client.search_model_versions(f"run_id='{found.info.run_id}'")) == bool(extra)
     assert json.loads((tmp_path / "evaluate.json").read_text())["tracking_uri"] == f"http://{gate.host}"
     assert len(list(tmp_path.glob("config_*.json"))) == bool(extra)  # MONAI's own
-    assert not files_with(tmp_path, "Xy9", "Zw8")
-    assert not files_with(server.folder, "Xy9", "Zw8")
-    assert "MLFLOW_TRACKING_PASSWORD" not in os.environ
+    assert not files_with(tmp_path, "Xy9qTb", "Zw8kVn")
+    assert not files_with(server.folder, "Xy9qTb", "Zw8kVn")
+    assert "Xy9qTb" not in "".join(capfd.readouterr())
+    assert not [name for name, value in os.environ.items() if name.startswith("MLFLOW") and "Xy9qTb" in value]
 
 
 def test_an_address_that_is_none_is_told(tmp_path):
-    with pytest.raises(RuntimeError) as caught:
+    with pytest.raises(RunError) as caught:
         run(configs("wbc", "train"), **options("wbc", tmp_path / "out", tracking_uri=5000))
-    assert str(caught.value.__cause__) == "--tracking_uri must be an address such as http://HOST:5000, got 5000"
+    assert str(caught.value) == "--tracking_uri must be an address such as http://HOST:5000, got 5000"
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("by_environment", [True, False])
 def test_a_password_is_not_written_where_the_server_is_away(by_environment, tmp_path, monkeypatch, capsys):
-    uri = f"http://me:Xy9@Zw8@127.0.0.1:{free_port()}"
+    uri = f"http://me:Xy9qTb@Zw8kVn@127.0.0.1:{free_port()}"
     if by_environment:
         monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     else:
         monkeypatch.setenv("MLFLOW_TRACKING_URI", "")
     run(configs("wbc", "train"), **options("wbc", tmp_path, epochs=1, tracking_uri=None if by_environment else uri))
     assert "Tracking is not delivered for now" in (tmp_path / "training.log").read_text()
-    assert not files_with(tmp_path, "Xy9", "Zw8")
+    assert not files_with(tmp_path, "Xy9qTb", "Zw8kVn")
     capsys.readouterr()
-    assert handlers_main(["replay", str(tmp_path), "--tracking_uri", uri]) == 1
+    assert replay(str(tmp_path), "--tracking_uri", uri) == 1
     told = capsys.readouterr().err
-    assert "If it has moved, or wants a password, set --tracking_uri or MLFLOW_TRACKING_URI." in told
-    assert "Xy9" not in told
+    assert "If the server has moved, or wants a password, set --tracking_uri or MLFLOW_TRACKING_URI." in told
+    assert "Xy9qTb" not in told
     assert len(told.splitlines()) == 1
 
 
@@ -391,8 +447,8 @@ def test_a_journal_leads_to_no_file_outside_its_folder(entry, server, tmp_path):
     entry = {"name": "a.txt", "place": "", **entry, "file": entry["file"].replace("ABSOLUTE", str(secret))}
     journal.append("artifact", **entry)
     journal.append("metrics", step=1, values={"a": 1.0})
-    assert handlers_main(["replay", str(tmp_path)]) == 0
-    run_id = journal.delivered()["run_id"]
+    assert replay(str(tmp_path)) == 0
+    run_id = journal.progress().run_id
     client = mlflow.MlflowClient(server.uri)
     assert client.get_run(run_id).data.metrics == {"a": 1.0}
     assert client.list_artifacts(run_id) == []
@@ -411,7 +467,7 @@ def test_a_journal_with_links_is_refused(name, tmp_path, capsys):
     (journal.folder / "files").rmdir()
     (journal.folder / name).symlink_to(tmp_path / "precious")
     journal.append("artifact", file="id_rsa", name="id_rsa", place="")
-    assert handlers_main(["replay", str(tmp_path)]) == 1
+    assert replay(str(tmp_path)) == 1
     assert f"{journal.folder / name} is a link" in capsys.readouterr().err
     assert (tmp_path / "precious" / "id_rsa").read_text() == "private"
 
@@ -421,7 +477,7 @@ def test_a_file_that_is_no_journal_is_told(line, tmp_path, capsys):
     journal = new_journal(tmp_path / "tracking", "http://127.0.0.1:9")
     with journal.file.open("a") as stream:
         stream.write(f"{line}\n")
-    assert handlers_main(["replay", str(tmp_path)]) == 1
+    assert replay(str(tmp_path)) == 1
     sentence = f"{journal.file}, line 2 must be an entry of a training's journal, got '{line}'\n"
     assert capsys.readouterr().err == sentence
 
@@ -434,9 +490,9 @@ def test_a_full_disk_at_the_start_costs_the_run_s_tracking_alone(tmp_path, capsy
     assert journal.has_metrics(1)
     courier = Courier(journal)
     courier.start()
-    assert not courier.close(patience=0.5)
+    assert not courier.finish(patience=0.5)
     (journal.folder / "delivered").write_text('{"count": "x"}')
-    assert handlers_main(["replay", str(tmp_path)]) == 1
+    assert replay(str(tmp_path)) == 1
     assert f"{journal.file} must begin with a run, got 'metrics'" in capsys.readouterr().err
 
 
@@ -447,7 +503,7 @@ def test_a_mark_from_elsewhere_leads_to_no_other_run(server, tmp_path):
     journal = new_journal(tmp_path, server.uri)
     journal.append("metrics", step=1, values={"a": 1.0})
     for run_id in (other, "0" * 32):
-        journal.mark(1, run_id)
+        journal.save_progress(replace(journal.progress(), count=1, run_id=run_id))
         mine = deliver(journal)
         assert mine not in (other, "0" * 32)
         assert client.get_run(mine).data.metrics == {"a": 1.0}
@@ -461,12 +517,12 @@ def test_a_journal_is_delivered_to_another_server(server, tmp_path, monkeypatch,
         (tmp_path / name).mkdir()
     journal = new_journal(tmp_path / "out" / "tracking", first)
     (tmp_path / "a.txt").write_text("a")
-    journal.keep(tmp_path / "a.txt")
+    journal.add_file(tmp_path / "a.txt")
     journal.append("metrics", step=1, values={"a": 1.0})
-    assert handlers_main(["replay", str(tmp_path / "out")]) == 0
+    assert replay(str(tmp_path / "out")) == 0
     assert "3 entries delivered" in capsys.readouterr().out
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")  # goes after the option
-    assert handlers_main(["replay", str(tmp_path / "out"), "--tracking_uri", second]) == 0
+    assert replay(str(tmp_path / "out"), "--tracking_uri", second) == 0
     (moved,) = runs_of(second, "e")
     assert f"3 entries delivered to run {moved.info.run_id} at {second}." in capsys.readouterr().out
     assert moved.data.metrics == {"a": 1.0}
@@ -476,7 +532,7 @@ def test_a_journal_is_delivered_to_another_server(server, tmp_path, monkeypatch,
     )
     caplog.clear()
     monkeypatch.setenv("MLFLOW_TRACKING_URI", first)
-    assert handlers_main(["replay", str(tmp_path / "out")]) == 0
+    assert replay(str(tmp_path / "out")) == 0
     assert len(runs_of(first, "e")) == 1
     assert "lacks" not in caplog.text  # it has the file
 
@@ -496,11 +552,61 @@ def test_a_refused_tag_costs_only_itself(server, tmp_path):
     assert refused == [{"a=b\n": "illegal"}, {"b" * 300: 2}, {"b=\n": 2.0}]
 
 
+@pytest.mark.parametrize("name", ["deleted", "x" * 600], ids=["a deleted experiment", "too long a name"])
+def test_a_run_that_cannot_be_opened_waits_with_everything(name, server, tmp_path, capsys):
+    """Without a run nothing can be sent, so nothing is set aside or counted; it is delivered once the server agrees."""
+    client = mlflow.MlflowClient(server.uri)
+    journal = new_journal(tmp_path / "tracking", server.uri, name)
+    (tmp_path / "a.txt").write_text("a")
+    journal.add_file(tmp_path / "a.txt")
+    journal.append("metrics", step=1, values={"a": 1.0})
+    if name == "deleted":
+        client.delete_experiment(client.create_experiment(name))
+    with pytest.raises(MlflowException) as caught:
+        deliver(journal)
+    assert caught.value.error_code == "INVALID_PARAMETER_VALUE"
+    assert journal.pending() == [0, 1, 2]
+    assert journal.progress().run_id is None
+    assert not (tmp_path / "tracking" / "refused.jsonl").exists()
+    assert replay(str(tmp_path)) == 1
+    assert "3 entries could not be delivered" in capsys.readouterr().err
+    if name == "deleted":
+        client.restore_experiment(client.get_experiment_by_name(name).experiment_id)
+        run_id = deliver(journal)
+        assert client.get_run(run_id).data.metrics == {"a": 1.0}
+        assert [item.path for item in client.list_artifacts(run_id)] == ["a.txt"]
+        assert journal.pending() == []
+
+
+def environment():
+    """Return the environment without the number of a session that MLflow itself sets and removes."""
+    return {name: value for name, value in os.environ.items() if "TELEMETRY" not in name}
+
+
+def test_the_courier_does_not_touch_the_environment(server, tmp_path, monkeypatch):
+    """Whoever starts it sets what MLflow reads there, and undoes it in the end; what the user has set stays."""
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "77")
+    before = environment()
+    with Gate(server, "me", "Xy9qTb", delay=0.05) as gate:
+        courier = Courier(new_journal(tmp_path, remember_secrets(f"http://me:Xy9qTb@{gate.host}")))
+        courier.start()
+        during = environment()
+        for step in range(10):
+            courier.journal.append("metrics", step=step, values={"a": 1.0})
+            courier.notify()
+            assert environment() == during
+        assert courier.finish()
+    assert environment() == before
+    changed = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true"}
+    assert during == {**before, **changed}
+    assert steps_of(server.uri, courier.run_id, "a") == list(range(10))
+
+
 def test_a_broken_store_for_files_hides_no_numbers(server, tmp_path):
     journal = new_journal(tmp_path / "tracking", server.uri)
     for name, content in (("a.txt", "old"), ("b.txt", "b"), ("a.txt", "new")):
         (tmp_path / name).write_text(content)
-        journal.keep(tmp_path / name, "files")
+        journal.add_file(tmp_path / name, "files")
     journal.append("metrics", step=1, values={"a": 1.0})
     journal.append("status", status="FINISHED")
     store = server.folder / "artifacts"
@@ -514,7 +620,7 @@ def test_a_broken_store_for_files_hides_no_numbers(server, tmp_path):
         if aside:
             aside.rename(store)
     client = mlflow.MlflowClient(server.uri)
-    run_id = journal.delivered()["run_id"]
+    run_id = journal.progress().run_id
     found = client.get_run(run_id)
     assert (found.info.status, found.data.metrics) == ("FINISHED", {"a": 1.0})
     journal.append("metrics", step=2, values={"a": 2.0})
@@ -543,13 +649,13 @@ def test_a_slow_server_is_waited_for_while_it_takes_something(server, tmp_path):
         courier = Courier(journal)
         courier.start()
         began = time.monotonic()
-        assert courier.close(patience=2.5)
+        assert courier.finish(patience=2.5)
         assert time.monotonic() - began > 4.5
     assert steps_of(server.uri, courier.run_id, "a") == list(range(30))
     journal.append("metrics", step=30, values={"a": 1.0})
     courier = Courier(journal)
     courier.start()
-    assert not courier.close(patience=1.0)  # nobody answers
+    assert not courier.finish(patience=1.0)  # nobody answers
 
 
 def test_a_resumed_training_tracks_where_it_is_told(server, tmp_path):

@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 from monai.bundle import create_workflow
 
-from monai_iels.pictures import layer_sheet
+from monai_iels._pictures import layer_sheet
 
 FIGURES = Path(__file__).parents[1] / "figures"
 BUNDLE = Path(__file__).parents[2] / "bundles" / "wbc"

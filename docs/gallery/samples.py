@@ -28,9 +28,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 
-from monai_iels.data import SOURCES
-from monai_iels.data.images import open_image, open_mask, per_class
-from monai_iels.data.source import Source
+from monai_iels.data import SOURCES, Source
+from monai_iels.data._images import open_image, open_mask
+from monai_iels.data._labels import LabelValues
 
 COLORS = ("cyan", "yellow")
 COLUMNS = 8
@@ -81,7 +81,7 @@ def oriented(pixels: np.ndarray) -> np.ndarray:
 
 def close_up(axis: Axes, image: np.ndarray, label: np.ndarray, source: Source) -> None:
     """Show the part that has labels, with the outline of each class but the background."""
-    classes = [np.isin(label, values) for values in per_class(source.values)[1:]]
+    classes = [np.isin(label, values) for values in LabelValues(source.values).classes[1:]]
     rows, columns = (np.flatnonzero(np.any(classes, axis=(0, other))) for other in (2, 1))
     margin = max(np.ptp(rows), np.ptp(columns)) // 3 if rows.size else 0
     if rows.size:

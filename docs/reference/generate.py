@@ -9,30 +9,23 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""Write the reference of the bundles' keys and of the command lines, from the sources."""
+"""Write the pages about the keys of the bundles and about the command line, from their sources."""
 
-import contextlib
-import importlib
-import io
+import argparse
 import os
 import re
 from pathlib import Path
 
 import yaml
 
+from monai_iels._cli import make_parser
+
 HERE = Path(__file__).parent
 BUNDLES = HERE.parents[1] / "bundles"
-COMMANDS = {
-    "monai_iels.data.__main__": ("download", "check", "synthesize"),
-    "monai_iels.bundle.__main__": (),
-    "monai_iels.handlers.__main__": (),
-    "monai_iels.registry": ("register", "list", "promote", "export"),
-    "monai_iels.study.__main__": ("run", "report"),
-}
 
 
 def main() -> None:
-    """Write both pages, where they changed."""
+    """Write both pages, if they changed."""
     for name, text in (("bundles.md", bundles()), ("commands.md", commands())):
         file = HERE / name
         if not file.exists() or file.read_text("utf-8") != text:
@@ -40,12 +33,12 @@ def main() -> None:
 
 
 def bundles() -> str:
-    """Return the keys of a training and of an inference: what each is by default, and in each bundle."""
+    """Return the page of keys: the meaning of each, its default, and its value in each bundle."""
     names = sorted(file.parent.name for file in BUNDLES.glob("*/dataset.yaml"))
     changes = {name: yaml.safe_load((BUNDLES / name / "dataset.yaml").read_text("utf-8")) for name in names}
     lines = [
         "# Keys of the bundles\n",
-        "Each may be overridden on the command line, as `--KEY VALUE`. Keys without a meaning put others together.\n",
+        "Override any key on the command line with `--KEY VALUE`. Keys without a meaning combine other keys.\n",
     ]
     for config in ("train", "evaluate", "inference", "multi_gpu_train"):
         text = (BUNDLES / "shared" / f"{config}.yaml").read_text("utf-8")
@@ -66,7 +59,7 @@ def bundles() -> str:
 
 
 def shown(value: object) -> str:
-    """Return a value as a cell; of components and expressions only what they are."""
+    """Return the text of a cell; of a component only its name, of an expression only that it is one."""
     if isinstance(value, dict):
         return f"`{value['_target_']}`" if "_target_" in value else "*several*" if value else "`{}`"
     if isinstance(value, list) and any(isinstance(item, dict) for item in value):
@@ -76,16 +69,26 @@ def shown(value: object) -> str:
 
 
 def commands() -> str:
-    """Return what each command says with ``--help``."""
-    lines = ["# Command lines\n"]
+    """Return the page of commands: what each prints with ``--help``."""
     os.environ.update(COLUMNS="110", NO_COLOR="1")
-    for module, names in COMMANDS.items():
-        lines.append(f"## python -m {module.removesuffix('.__main__')}\n")
-        for name in names or ("",):
-            with contextlib.redirect_stdout(io.StringIO()) as text, contextlib.suppress(SystemExit):
-                importlib.import_module(module).main([*([name] if name else []), "--help"])
-            lines.append(f"```text\n{text.getvalue().strip()}\n```\n")
+    lines = [
+        "# Command line\n",
+        "`python -m monai_iels` is the same as `monai-iels`. `monai-iels --version` prints the version.\n",
+    ]
+    for room, parser in subparsers(make_parser()).items():
+        lines += [f"## monai-iels {room}\n", f"{parser.description}\n"]
+        for command in subparsers(parser).values():
+            lines.append(f"```text\n{command.format_help().strip()}\n```\n")
     return "\n".join(lines)
+
+
+def subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """Return the parsers of a parser's commands, by name."""
+    found: dict[str, argparse.ArgumentParser] = {}
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            found.update(action.choices)
+    return found
 
 
 if __name__ == "__main__":

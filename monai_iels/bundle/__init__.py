@@ -9,35 +9,32 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""The bundles: composing their configs, starting a run, its folder, and what is recorded of it.
+"""The bundles: their configs are composed here, and a run of one is an object.
 
-``python -m monai_iels.bundle compose bundles/`` writes each bundle's ``configs`` from ``bundles/shared`` and its
-``dataset.yaml``; ``python -m monai_iels.bundle check bundles/`` tells whether they are up to date.
+``monai-iels bundle compose bundles`` writes each bundle's ``configs`` from ``bundles/shared`` and its
+``dataset.yaml``. The configs call :func:`this_run` and the functions below from MONAI's ``initialize`` and ``run``.
 """
 
-from monai_iels.bundle.composing import compose
-from monai_iels.bundle.output import end_run, prepare_output
-from monai_iels.bundle.record import describe, settings, tags
-from monai_iels.bundle.starting import (
-    check_settings,
-    checked_weights,
-    local_rank,
-    share_of_batch,
+from monai_iels.bundle._composing import compose
+from monai_iels.bundle._run import (
+    Run,
+    batch_size_per_process,
+    check_run,
+    run_evaluation,
+    run_training,
     start_run,
-    try_first_case,
+    this_run,
 )
+from monai_iels.bundle._sentences import RunError
 
 __all__ = [
-    "check_settings",
-    "checked_weights",
+    "Run",
+    "RunError",
+    "batch_size_per_process",
+    "check_run",
     "compose",
-    "describe",
-    "end_run",
-    "local_rank",
-    "prepare_output",
-    "settings",
-    "share_of_batch",
+    "run_evaluation",
+    "run_training",
     "start_run",
-    "tags",
-    "try_first_case",
+    "this_run",
 ]

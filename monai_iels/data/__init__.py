@@ -8,29 +8,49 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
+"""Five data sets: their readers, drawn samples of each, and a checker that finds what is broken.
 
-"""Five data sets: their readers, their embedded samples, and a checker that finds what is broken."""
+A new data set needs
 
-from monai_iels.data.check import check_labels, check_source
-from monai_iels.data.datalists import SOURCES, cases_of, checked_datalists, paired_datalists
-from monai_iels.data.drive import read_drive
-from monai_iels.data.dsb2018 import read_dsb2018
-from monai_iels.data.hippocampus import read_hippocampus
-from monai_iels.data.images import LabelValuesd, LoadFiled
-from monai_iels.data.problems import DataError, Problem
-from monai_iels.data.refuge import read_refuge
-from monai_iels.data.wbc import read_wbc
+1. a reader: ``monai_iels/data/_NAME.py`` with a :class:`Source`, which consists of texts and two functions. ``find``
+   lists the files of each section, mostly with ``search.folder``, ``pair`` and ``split``; ``sample`` draws one case in
+   the official layout. Add the source to ``SOURCES`` in ``_datalists.py``. ``_wbc.py`` is the shortest example;
+2. a drawing of one image and its label, for tests and first steps without the data;
+3. ``bundles/NAME/dataset.yaml``, about thirty lines: image size, number of classes, and what else differs.
+
+The checker, the command line, archives, downloads and the cache then work with it as they are.
+"""
+
+from monai_iels.data._cases import Datalists, case_files, cases_of, fingerprint
+from monai_iels.data._check import check_source
+from monai_iels.data._datalists import SOURCES, SYNTHETIC, checked_datalists, paired_datalists
+from monai_iels.data._drive import read_drive
+from monai_iels.data._dsb2018 import read_dsb2018
+from monai_iels.data._hippocampus import read_hippocampus
+from monai_iels.data._images import LoadFiled, as_mask, as_rgb
+from monai_iels.data._labels import LabelValuesd, check_labels
+from monai_iels.data._problems import DataError, Problem
+from monai_iels.data._refuge import read_refuge
+from monai_iels.data._source import Source
+from monai_iels.data._wbc import read_wbc
 
 __all__ = [
     "SOURCES",
+    "SYNTHETIC",
     "DataError",
+    "Datalists",
     "LabelValuesd",
     "LoadFiled",
     "Problem",
+    "Source",
+    "as_mask",
+    "as_rgb",
+    "case_files",
     "cases_of",
     "check_labels",
     "check_source",
     "checked_datalists",
+    "fingerprint",
     "paired_datalists",
     "read_drive",
     "read_dsb2018",

@@ -11,10 +11,11 @@
 
 """What MONAI's and Ignite's handlers lack."""
 
-from monai_iels.handlers.metrics import MeanConvexity, MeanRoughness
-from monai_iels.handlers.reports import EvaluationReport, LayerPictures, TrainingReport
-from monai_iels.handlers.tracking import Tracking
-from monai_iels.handlers.training import SeedEachEpoch, StopOnNan, TrainingCheckpoint
+from monai_iels.handlers._layer_pictures import LayerPictures
+from monai_iels.handlers._metrics import MeanConvexity, MeanRoughness
+from monai_iels.handlers._reports import EvaluationReport, TrainingReport
+from monai_iels.handlers._tracking import Tracking
+from monai_iels.handlers._training import SeedEachEpoch, StopOnNan, TrainingCheckpoint, TrainingStopped
 
 __all__ = [
     "EvaluationReport",
@@ -26,4 +27,5 @@ __all__ = [
     "Tracking",
     "TrainingCheckpoint",
     "TrainingReport",
+    "TrainingStopped",
 ]

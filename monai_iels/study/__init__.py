@@ -9,27 +9,27 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""Studies: a bundle trained in several variants with several seeds, side by side, and one page on how they compare.
+"""Studies: train a bundle in several variants with several seeds, and write one page that compares them.
 
-``python -m monai_iels.study run bundles/wbc/studies/noisy_labels.yaml --dataset_dir DIR`` trains what is missing and
-writes the page; ``python -m monai_iels.study report FOLDER`` only writes it.
+``monai-iels study run bundles/wbc/studies/noisy_labels.yaml --dataset_dir DIR`` trains what is missing and writes the
+page. ``monai-iels study report FOLDER`` only writes the page.
 """
 
-from monai_iels.study.comparison import difference, table
-from monai_iels.study.definition import Study, check_overrides, choose, presets, read_study
-from monai_iels.study.report import write_report
-from monai_iels.study.results import collect
-from monai_iels.study.running import run_study
+from monai_iels.study._comparison import compare_variants, paired_difference
+from monai_iels.study._definition import Study, read_study, select_variants
+from monai_iels.study._report import write_report
+from monai_iels.study._results import Results, RunResult, read_results
+from monai_iels.study._running import run_study
 
 __all__ = [
+    "Results",
+    "RunResult",
     "Study",
-    "check_overrides",
-    "choose",
-    "collect",
-    "difference",
-    "presets",
+    "compare_variants",
+    "paired_difference",
+    "read_results",
     "read_study",
     "run_study",
-    "table",
+    "select_variants",
     "write_report",
 ]

@@ -11,16 +11,16 @@
 
 """Prediction from file to file with MONAI alone, and the checks of files and weights that training shares with it.
 
-`compose` copies this file into each bundle as ``scripts/prediction.py``, so that a bundle predicts where monai_iels is
-not installed. It must not import monai_iels.
+``monai-iels bundle compose`` copies this file into each bundle as ``scripts/prediction.py``, so that a bundle predicts
+without monai_iels. It must not import monai_iels.
 """
 
 from __future__ import annotations
 
 import csv
 import difflib
+import functools
 import gzip
-import inspect
 import math
 import os
 import re
@@ -29,39 +29,71 @@ import sys
 import tempfile
 import warnings
 import zlib
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from glob import escape, glob
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import nibabel
 import numpy as np
 import torch
-from monai.bundle import ConfigWorkflow
+from monai.bundle import ConfigParser
 from monai.data import ITKReader, MetaTensor
 from monai.transforms import Compose, LoadImage, MapTransform
 from PIL import Image
 from torch.utils.data import IterableDataset
 from tqdm import tqdm
 
-__all__ = [
-    "Images",
-    "ReadImaged",
-    "Save",
-    "as_rgb",
-    "check",
-    "check_volume",
-    "check_weights",
-    "find_cases",
-    "predict",
-    "read_finite",
-    "report",
-    "start",
-]
-
 _EXTENSIONS = {2: (".png", ".tif", ".tiff", ".bmp"), 3: (".nii.gz", ".nii", ".nrrd", ".mha")}
 _BLOCK = 1 << 20
 _UNEVEN = 0.1  # share of the distance of slices by which one may be out of place
+
+
+def _follow_parsers() -> ContextVar[ConfigParser | None]:
+    """Let MONAI's parser note that it is at work while it evaluates an expression.
+
+    This is our one hook into MONAI, which hands a config neither to the functions nor to the components that it calls.
+    It wraps ``ConfigParser.get_parsed_content`` once per process, whichever copy of this file comes first. Workflows
+    may nest and may run one after the other: each sees its own parser.
+    """
+    if not hasattr(ConfigParser, "_iels_at_work"):
+        at_work: ContextVar[ConfigParser | None] = ContextVar("the parser at work", default=None)
+        evaluate = ConfigParser.get_parsed_content
+
+        @functools.wraps(evaluate)
+        def get_parsed_content(self: ConfigParser, id: str = "", **kwargs: Any) -> Any:
+            token = at_work.set(self)
+            try:
+                return evaluate(self, id, **kwargs)
+            finally:
+                at_work.reset(token)
+
+        ConfigParser.get_parsed_content = get_parsed_content  # type: ignore[method-assign]
+        ConfigParser._iels_at_work = at_work  # type: ignore[attr-defined]
+    return ConfigParser._iels_at_work  # type: ignore[attr-defined]
+
+
+_AT_WORK = _follow_parsers()
+
+
+def parser_at_work() -> ConfigParser | None:
+    """Return the parser whose expression is being evaluated.
+
+    It is None in the expression that has loaded this file: the parser had begun before it could take note.
+    """
+    return _AT_WORK.get()
+
+
+def unknown_key(key: str, known: Iterable[str]) -> str:
+    """Return a sentence about a key that nothing defines, with the nearest one that exists.
+
+    Example:
+        >>> unknown_key("epoch", ["epochs", "seed"])
+        "unknown key 'epoch': did you mean 'epochs'?"
+    """
+    nearest = difflib.get_close_matches(key, sorted(known), 1, 0.0)
+    return f"unknown key '{key}'" + (f": did you mean '{nearest[0]}'?" if nearest else "")
 
 
 def check_volume(file: str) -> None:
@@ -356,66 +388,107 @@ def _first_line(error: BaseException) -> str:
     return next((line for line in lines if line and not re.match(r".*\.(hxx|cxx|h):\d+:$", line)), type(error).__name__)
 
 
-def check(known_keys: Sequence[str], values: Mapping[str, Any]) -> None:
-    """Refuse a mistyped key, or a value that cannot be used, before anything is built.
-
-    Args:
-        known_keys: the keys that the config defines.
-        values: the values of the keys in :data:`_RULES`, and of ``device``.
-    """
-    for key in _workflow().parser.get():
-        if key not in known_keys and key != "_meta_":
-            nearest = difflib.get_close_matches(key, known_keys, 1)
-            _refuse(f"unknown key '{key}'" + (f": did you mean '{nearest[0]}'?" if nearest else ""))
-    for key, (holds, words) in _RULES.items():
-        if not holds(values):
-            _refuse(f"--{key} must be {words.format(**values)}, got {values[key]!r}")
+def run_inference() -> None:
+    """Predict as the config says that calls this: check, predict, report."""
+    parser = parser_at_work()
+    if parser is None:
+        _refuse("this config must load scripts/prediction.py in one expression, and call it in a later one")
+    get = parser.get_parsed_content
+    _check_settings(parser)
+    files, predictions, network = get("files"), str(get("predictions")), get("network_def")
+    _check_places(str(get("dataset_dir")), files, predictions, get("checkpoint"), network)
+    evaluator, dataset = get("evaluator"), get("dataset")
     try:
-        torch.empty(0, device=values["device"])
-    except (RuntimeError, AssertionError, TypeError) as error:
-        _refuse(f"--device {values['device']} cannot be used here ({_first_line(error)[:120]})")
+        evaluator.run()
+    except KeyboardInterrupt:
+        _refuse("Interrupted: the predictions that exist are complete; the same command starts again")
+    _report(dataset, predictions)
 
 
-def _whole(values: Any, count: int, least: int) -> bool:
-    """Return whether these are so many whole numbers, each large enough."""
-    return isinstance(values, list) and len(values) == count and all(type(v) is int and v >= least for v in values)
+def _check_settings(parser: ConfigParser) -> None:
+    """Refuse a mistyped key, or a value that cannot be used, before anything is built."""
+    values = {key: parser.get_parsed_content(key) for key in _RULES}
+    known = ConfigParser.load_config_file(Path(__file__).parents[1] / "configs" / "inference.json").keys()
+    for key in parser.get():
+        if key not in known and key != ConfigParser.meta_key:
+            _refuse(unknown_key(key, known))
+    try:
+        check_rules(_RULES, values)
+    except ValueError as error:
+        _refuse(str(error))
 
 
-def _is_share(value: Any) -> bool:
-    return type(value) in (int, float) and 0 <= value < 1
+class Rule(NamedTuple):
+    """What a setting must be: a condition on its value and on all settings, and the same in words."""
+
+    holds: Callable[[Any, Mapping[str, Any]], bool]
+    words: str
 
 
-_RULES: dict[str, tuple[Callable[[Mapping[str, Any]], bool], str]] = {
-    "spatial_dims": (lambda v: v["spatial_dims"] in (2, 3), "2 or 3"),
-    "features": (lambda v: _whole(v["features"], 6, 1), "6 whole numbers from 1 in brackets"),
-    "image_size": (lambda v: _whole(v["image_size"], v["spatial_dims"], 17), "{spatial_dims} whole numbers from 17"),
-    "num_classes": (lambda v: _whole([v["num_classes"]], 1, 2), "a whole number from 2"),
-    "label_values": (
-        lambda v: isinstance(v["label_values"], list) and len(v["label_values"]) == v["num_classes"],
+def is_whole(value: Any, least: int) -> bool:
+    """Return whether a value is a whole number that is large enough; true and false are not numbers."""
+    return type(value) is int and value >= least
+
+
+def whole_number(least: int) -> Rule:
+    """Return the rule of a whole number."""
+    return Rule(lambda value, _: is_whole(value, least), f"a whole number from {least}")
+
+
+def _are_whole(values: Any, count: int, least: int) -> bool:
+    return isinstance(values, list) and len(values) == count and all(is_whole(value, least) for value in values)
+
+
+def _is_device(value: Any, _: Mapping[str, Any]) -> bool:
+    try:
+        torch.empty(0, device=value)
+    except (RuntimeError, AssertionError, TypeError):
+        return False
+    return True
+
+
+NETWORK_RULES: dict[str, Rule] = {
+    "spatial_dims": Rule(lambda value, _: value in (2, 3), "2 or 3"),
+    "features": Rule(lambda value, _: _are_whole(value, 6, 1), "6 whole numbers from 1 in brackets"),
+    "image_size": Rule(
+        lambda value, all_: _are_whole(value, all_["spatial_dims"], 17),
+        "{spatial_dims} whole numbers from 17 in brackets, since the network has 5 levels",
+    ),
+    "num_classes": whole_number(2),
+    "label_values": Rule(
+        lambda value, all_: isinstance(value, list) and len(value) == all_["num_classes"],
         "one entry per class, as --num_classes {num_classes} says",
     ),
-    "overlap": (lambda v: _is_share(v["overlap"]), "at least 0 and less than 1"),
-    "sw_batch_size": (lambda v: _whole([v["sw_batch_size"]], 1, 1), "a whole number from 1"),
-    "amp": (lambda v: str(v["amp"]).lower() in ("true", "false"), "true or false"),
-    "extension": (
-        lambda v: v["extension"] in _EXTENSIONS[v["spatial_dims"]],
+    "device": Rule(_is_device, "a device that can be used here, such as cpu"),
+}
+"""Rules of the settings that training and prediction share."""
+
+_RULES = NETWORK_RULES | {
+    "overlap": Rule(lambda value, _: type(value) in (int, float) and 0 <= value < 1, "at least 0 and less than 1"),
+    "sw_batch_size": whole_number(1),
+    "amp": Rule(lambda value, _: str(value).lower() in ("true", "false"), "true or false"),
+    "extension": Rule(
+        lambda value, all_: value in _EXTENSIONS[all_["spatial_dims"]],
         "one of .nii.gz, .nii, .nrrd, .mha for volumes and of .png, .tif, .tiff, .bmp for images",
     ),
 }
 
 
-def start(
+def check_rules(rules: Mapping[str, Rule], values: Mapping[str, Any]) -> None:
+    """Refuse a value that would fail late, or go wrong without a word.
+
+    Raises:
+        ValueError: for the first one.
+    """
+    for key, rule in rules.items():
+        if not rule.holds(values[key], values):
+            raise ValueError(f"--{key} must be {rule.words.format(**values)}, got {values[key]!r}")
+
+
+def _check_places(
     dataset_dir: str, files: Sequence[Mapping[str, str]], predictions: str, checkpoint: str, network: Any
 ) -> None:
-    """Refuse weights that do not fit, and a folder that cannot be written to.
-
-    Args:
-        dataset_dir: what is to be predicted.
-        files: what was found there.
-        predictions: folder for the predictions.
-        checkpoint: the weights.
-        network: the network that they are for.
-    """
+    """Refuse weights that do not fit, and a folder that cannot be written to."""
     own = os.path.realpath(os.path.dirname(files[0]["image"])) == os.path.realpath(predictions)
     if own and os.path.isdir(dataset_dir):
         _refuse(f"--predictions must be another folder than that of the images, got {predictions}")
@@ -428,20 +501,6 @@ def start(
         _refuse(str(error))
     except OSError as error:
         _refuse(f"{predictions}: cannot be written to ({error.strerror}); set --predictions to another folder")
-
-
-def predict(evaluator: Any) -> None:
-    """Predict all images; Ctrl-C ends with one sentence."""
-    try:
-        evaluator.run()
-    except KeyboardInterrupt:
-        _refuse("Interrupted: the predictions that are there are complete; the same command begins anew")
-
-
-def _workflow() -> ConfigWorkflow:
-    """Return the workflow whose expression is being evaluated: MONAI does not hand it to its configs."""
-    found = (frame.frame.f_locals.get("self") for frame in inspect.stack())
-    return next(value for value in found if isinstance(value, ConfigWorkflow))
 
 
 class Save:
@@ -472,7 +531,7 @@ class Save:
         return saved
 
 
-def report(dataset: Images, predictions: str) -> None:
+def _report(dataset: Images, predictions: str) -> None:
     """Say where the predictions are, and which files could not be read: also in ``problems.csv``, and exit with 1."""
     count = len(dataset.data) - len(dataset.problems)
     print(f"{count} prediction{'' if count == 1 else 's'} in {predictions}")

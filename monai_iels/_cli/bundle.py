@@ -1,0 +1,57 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""``monai-iels bundle compose`` and ``monai-iels bundle check``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+
+def add_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
+    """Add the commands about bundles to the parser of ``monai-iels bundle``."""
+    composing = add("compose", _compose, "write the configs and pages of all bundles")
+    checking = add("check", _check, "name the files that differ from what compose writes")
+    for command in (composing, checking):
+        command.add_argument("bundles", type=Path, help="the folder with 'shared' and the bundles")
+
+
+def _composed(bundles: Path) -> dict[Path, str]:
+    """Return the text of every composed file of every bundle."""
+    from monai_iels.bundle import compose
+
+    folders = sorted(file.parent for file in bundles.glob("*/dataset.yaml"))
+    if not folders:
+        raise ValueError(f"{bundles} has no bundle: there is no folder with a dataset.yaml in it")
+    files = {}
+    for folder in folders:
+        for name, text in compose(folder, bundles / "shared").items():
+            files[folder / name] = text
+    return files
+
+
+def _compose(options: argparse.Namespace) -> None:
+    for file, text in _composed(options.bundles).items():
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+
+
+def _check(options: argparse.Namespace) -> int:
+    code = 0
+    remedy = f"run monai-iels bundle compose {options.bundles}"
+    for file, text in _composed(options.bundles).items():
+        if not file.exists() or file.read_text("utf-8") != text:
+            print(f"{file} is not what compose writes: {remedy}", file=sys.stderr)
+            code = 1
+    return code

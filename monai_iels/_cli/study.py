@@ -1,0 +1,64 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""The commands ``monai-iels study run`` and ``monai-iels study report``."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+
+def add_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
+    """Add the commands about studies to the parser of ``monai-iels study``."""
+    run = add("run", _run, "train what is missing, and write the page")
+    run.add_argument("study", type=Path, help="bundles/NAME/studies/STUDY.yaml")
+    run.add_argument("--dataset_dir", default="synthetic", help="folder of the data set (default: a drawn sample)")
+    run.add_argument("--output_dir", type=Path, help="where to write (default: eval/STUDY-PRESET in the bundle)")
+    run.add_argument("--seeds", type=int, help="how many seeds (default: as many as the study says)")
+    run.add_argument("--variants", nargs="+", metavar="NAME", help="only these, and the baselines of their groups")
+    run.add_argument("--jobs", type=int, default=1, help="how many trainings at the same time (default: %(default)s)")
+    run.add_argument("--preset", help="paper, or cpu for smaller trainings (default: paper with a GPU, otherwise cpu)")
+    run.add_argument("--tracking_uri", help="address of a tracking server (default: a database in the output folder)")
+    report = add("report", _report, "write the page again")
+    report.add_argument("folder", type=Path, help="output folder of a study, or a folder with its results.json")
+    report.add_argument("--output_dir", type=Path, help="where to write (default: the folder itself)")
+    report.add_argument(
+        "--without_images", action="store_true", help="no pictures of the data, which may not be passed on"
+    )
+
+
+def _run(options: argparse.Namespace) -> int:
+    import torch
+
+    from monai_iels.study import read_study, run_study, select_variants
+
+    if options.jobs < 1:
+        raise ValueError(f"--jobs must be at least 1, got {options.jobs}")
+    study = read_study(options.study, options.seeds)
+    if options.variants:
+        study = select_variants(study, options.variants)
+    preset = options.preset or ("paper" if torch.cuda.is_available() else "cpu")
+    folder = options.output_dir or study.bundle / "eval" / f"{study.name}-{preset}"
+    complete = run_study(study, folder, preset, options.dataset_dir, options.jobs, options.tracking_uri)
+    _write_page(folder, folder)
+    return 0 if complete else 1
+
+
+def _report(options: argparse.Namespace) -> None:
+    _write_page(options.folder, options.output_dir or options.folder, not options.without_images)
+
+
+def _write_page(study: Path, target: Path, images: bool = True) -> None:
+    from monai_iels.study import read_results, write_report
+
+    print(f"Report: {write_report(read_results(study), target, study if images else None)}")

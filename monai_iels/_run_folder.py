@@ -1,0 +1,219 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""The folder of a run: which files it holds, and how each is written completely or not at all."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from filelock import FileLock, Timeout
+
+from monai_iels._errors import first_line
+from monai_iels._files import read_json, read_table, save_weights, write_json, write_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+logger = logging.getLogger(__name__)
+
+KEY_METRIC = "val_mean_dice"
+"""The metric that decides which epoch is best, and which registered version is the champion."""
+
+SHOWN_METRICS = {KEY_METRIC: "Dice", "val_mean_iou": "IoU", "val_roughness": "roughness", "val_convexity": "convexity"}
+"""The metrics that reports show, and their titles. Some have the truth's own value beside them, see ``OF_TRUTH``."""
+
+OF_TRUTH = "_of_truth"
+"""What the name of a metric ends with if it measures the truth instead of the prediction."""
+
+
+class RunFolder:
+    """Everything that a training writes, and what is made from its weights later.
+
+    Args:
+        path: the ``output_dir`` of the run.
+
+    Attributes:
+        best_weights: weights of the network alone, of the epoch with the best key metric.
+        last_state: what it takes to resume after the last epoch.
+        previous_state: the same of the epoch before, in case ``last_state`` is damaged.
+        history: one row per epoch.
+        cases: one row per epoch and validation case.
+        curves: a picture of ``history``.
+        pictures: what goes into the layer and what comes out.
+        start_picture: the same of the untrained network.
+        panels: arrays of the first validation cases, for pictures that compare runs.
+        log: what the run said.
+        config: the whole config of the run.
+        evaluate_arguments: arguments of ``monai.bundle run`` that evaluate this run.
+        inference_arguments: arguments of ``monai.bundle run`` that predict with it.
+        tracking: folder of the tracking journal.
+        evaluation: folder of an evaluation's report.
+        predictions: folder of predictions.
+        console: output of the process, where a study has started it.
+        study_arguments: arguments of ``monai.bundle run``, where a study has started it.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(os.path.abspath(path))
+        self.best_weights = self.path / "model.pt"
+        self.last_state = self.path / "last.pt"
+        self.previous_state = self.path / "previous.pt"
+        self.history = self.path / "history.csv"
+        self.cases = self.path / "cases.csv"
+        self.curves = self.path / "curves.png"
+        self.pictures = self.path / "pictures"
+        self.start_picture = self.pictures / "start.png"
+        self.panels = self.pictures / "validation.npz"
+        self.log = self.path / "training.log"
+        self.config = self.path / "config.json"
+        self.evaluate_arguments = self.path / "evaluate.json"
+        self.inference_arguments = self.path / "inference.json"
+        self.tracking = self.path / "tracking"
+        self.evaluation = self.path / "evaluation"
+        self.predictions = self.path / "predictions"
+        self.console = self.path / "console.log"
+        self.study_arguments = self.path / "arguments.json"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other trainings out of the folder.
+
+        Raises:
+            ValueError: if another training is running in it.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            lock = FileLock(self.path / ".training.lock").acquire(timeout=0)
+        except Timeout:
+            raise ValueError(
+                f"another training is running in {self.path}; wait for it, or choose another --output_dir"
+            ) from None
+        with lock:
+            yield
+
+    @contextmanager
+    def logged(self) -> Iterator[None]:
+        """Write what the package logs to the run's log file, too."""
+        ours = logging.getLogger("monai_iels")
+        file = _LogFile(self.log, encoding="utf-8")
+        file.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+        ours.addHandler(file)
+        try:
+            yield
+        finally:
+            ours.removeHandler(file)
+            file.close()
+
+    def move_aside(self, resumed: bool) -> None:
+        """Move an earlier run to ``earlier/N``; of a run that is resumed, only what was made from its weights."""
+        outputs = [self.evaluation, self.predictions]
+        if not resumed:
+            outputs += [self.best_weights, self.last_state, self.previous_state, self.history, self.cases, self.curves]
+            outputs += [self.pictures, self.log, self.config, self.evaluate_arguments, self.inference_arguments]
+            outputs += [self.tracking]
+        found = [path for path in outputs if path.exists()]
+        if not found:
+            return
+        number = 1
+        while (self.path / "earlier" / str(number)).exists():
+            number += 1
+        earlier = self.path / "earlier" / str(number)
+        earlier.mkdir(parents=True)
+        for path in found:
+            os.replace(path, earlier / path.name)
+        names = ", ".join(path.name for path in found)
+        logger.info(f"Moved what an earlier run left ({names}) to {earlier}.")
+
+    @property
+    def can_resume(self) -> bool:
+        """Whether there is the state of an earlier training."""
+        return self.last_state.exists() or self.previous_state.exists()
+
+    def save_state(self, state: Mapping[str, Any], best_weights: Mapping[str, Any] | None) -> None:
+        """Save the state after an epoch, and its weights if the epoch is the best so far."""
+        if best_weights is not None:
+            save_weights(best_weights, self.best_weights)
+        if self.last_state.exists():
+            os.replace(self.last_state, self.previous_state)
+        save_weights(state, self.last_state)
+
+    def load_state(self) -> dict[str, Any] | None:
+        """Load the last state, or the one before if the last is damaged; None if there is none.
+
+        Raises:
+            ValueError: if there are states, but none can be read.
+        """
+        for file in (self.last_state, self.previous_state):
+            if file.exists():
+                try:
+                    return torch.load(file, map_location="cpu", weights_only=True)
+                except Exception as error:
+                    logger.warning(f"{file} is damaged ({first_line(error)}).")
+        if self.can_resume:
+            raise ValueError(f"{self.last_state}: no state of the training can be read; start again without --resume")
+        return None
+
+    def load_best_weights(self) -> dict[str, Any]:
+        """Load the weights of the best epoch."""
+        return torch.load(self.best_weights, map_location="cpu", weights_only=True)
+
+    def read_history(self) -> pd.DataFrame:
+        """Return one row per epoch."""
+        return read_table(self.history)
+
+    def read_cases(self) -> pd.DataFrame:
+        """Return one row per epoch and validation case."""
+        return read_table(self.cases)
+
+    def read_epochs(self, last: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """Return both tables up to an epoch."""
+        history, cases = self.read_history(), self.read_cases()
+        if last == 0 or history.empty:
+            return history[:0], cases[:0]
+        return history[history["epoch"] <= last], cases[cases["epoch"] <= last] if len(cases) else cases
+
+    def write_epoch(self, history: pd.DataFrame, cases: pd.DataFrame) -> None:
+        """Replace both tables after an epoch; ``cases`` is empty until the first validation."""
+        if not cases.empty:
+            write_table(cases, self.cases)
+        write_table(history, self.history)
+
+    def best_score(self) -> float:
+        """Return the best value of the key metric so far; 0 if nothing was measured yet."""
+        scores = self.read_history().get(KEY_METRIC, ())
+        return max((float(score) for score in scores if score == score), default=0.0)
+
+    def read_config(self) -> dict[str, Any]:
+        """Return the config that the run began with."""
+        return read_json(self.config)
+
+    def write_configs(self, config: Any, evaluate: Any, inference: Any) -> None:
+        """Write the run's config, and the arguments to evaluate it and to predict with it."""
+        write_json(evaluate, self.evaluate_arguments)
+        write_json(inference, self.inference_arguments)
+        write_json(config, self.config)
+
+
+class _LogFile(logging.FileHandler):
+    """A log file that is given up, with one sentence, when it cannot be written to."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Stop logging to the file; the console goes on."""
+        logging.getLogger("monai_iels").removeHandler(self)
+        logger.warning(f"{self.baseFilename} cannot be written to ({sys.exc_info()[1]}); the log ends here.")

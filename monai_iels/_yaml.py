@@ -1,0 +1,104 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""Read YAML as people mean it: ``1e-4`` is a number, and no key appears twice."""
+
+import json
+import re
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from monai_iels._errors import first_line
+
+_DECIMAL = r"[-+]?[0-9][0-9_]*"
+_INT = re.compile(rf"(?:{_DECIMAL}|0b[01]+|0o[0-7]+|0x[0-9a-fA-F]+)\Z")
+_FLOAT = re.compile(
+    r"(?:[-+]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9_]+)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))\Z"
+)
+_REPLACED = ("int", "float", "timestamp")
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML's safe loader with the numbers of YAML 1.2.
+
+    YAML 1.1 reads ``1e-4`` as a word, ``010`` as 8, ``12:30`` as 750 and ``2024-01-01`` as a date. Words for yes and no
+    are still truth values, but not as keys: a variant may be called ``off``.
+    """
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 (PyYAML's name for it)
+        first: [(tag, pattern) for tag, pattern in resolvers if tag.rpartition(":")[2] not in _REPLACED]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        """Return a dictionary, and refuse a key that appears twice."""
+        lines: dict[tuple[str, str], int] = {}
+        for key, _ in node.value:
+            if key.tag == "tag:yaml.org,2002:bool":
+                key.tag = "tag:yaml.org,2002:str"
+            line, name = key.start_mark.line + 1, (key.tag, str(key.value))
+            if name in lines and key.tag != "tag:yaml.org,2002:merge":
+                problem = f"duplicate key {key.value}, first in line {lines[name]}"
+                raise yaml.constructor.ConstructorError(problem=problem, problem_mark=key.start_mark)
+            lines[name] = line
+        return super().construct_mapping(node, deep)
+
+
+def _int(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
+    text = loader.construct_scalar(node).replace("_", "")
+    return int(text) if re.fullmatch(_DECIMAL, text) else int(text, 0)
+
+
+_Loader.add_implicit_resolver("tag:yaml.org,2002:int", _INT, list("-+0123456789"))
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.0123456789"))
+_Loader.add_constructor("tag:yaml.org,2002:int", _int)
+
+
+def read_yaml(file: Path, what: str) -> Any:
+    """Read a YAML file.
+
+    Args:
+        file: the file.
+        what: what it should hold, for the error.
+
+    Raises:
+        ValueError: if it is missing or broken, with the line.
+    """
+    try:
+        return yaml.load(file.read_text("utf-8"), _Loader)
+    except yaml.MarkedYAMLError as error:
+        line = f" in line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise ValueError(f"{file} must hold {what} in YAML, but it is broken{line}: {error.problem}") from None
+    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
+        raise ValueError(f"{file} must hold {what} in YAML, but it cannot be read: {first_line(error)}") from None
+
+
+def read_mapping(file: Path, what: str) -> dict[str, Any]:
+    """Read a YAML file of keys and values.
+
+    Raises:
+        ValueError: if it is missing or broken, or holds something else.
+    """
+    content = read_yaml(file, what)
+    if not isinstance(content, dict):
+        found = "an empty file" if content is None else repr(content)
+        raise ValueError(f"{file} must hold keys and values ({what}), got {found}")
+    for key in content:
+        if not isinstance(key, str):
+            raise ValueError(f"{file}: keys must be words, got {key}")
+    try:
+        json.dumps(content)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"{file} must hold only what JSON can hold: {first_line(error)}") from None
+    return content

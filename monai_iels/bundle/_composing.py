@@ -1,0 +1,148 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""A bundle's files, from what all bundles share and what its ``dataset.yaml`` changes."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from monai.bundle import ConfigParser
+
+from monai_iels import _prediction
+from monai_iels._prediction import unknown_key
+from monai_iels._yaml import read_mapping
+from monai_iels.data import SOURCES
+
+_CONFIGS = ("train", "evaluate", "inference", "multi_gpu_train")
+_NEEDED_FOR_OWN_DATA = ("datalists", "classes")
+_SAMPLE = "Without `dataset_dir` the bundle draws its embedded sample and says so."
+_NO_SAMPLE = "There is no embedded sample: set `dataset_dir`."
+_GEOMETRY = {
+    2: "an image is resized to what the network saw in training, the probabilities are resized back, and the most\n"
+    "probable class is taken. The Hausdorff distance in evaluation is in pixels of the resized image",
+    3: "a volume is turned and resampled as in training and predicted window by window, the probabilities are brought\n"
+    "back, and the most probable class is taken. Each DICOM series of a folder is predicted, and named by\n"
+    "its series. The Hausdorff distance in evaluation is in voxels of training",
+}
+
+
+class _Form(NamedTuple):
+    """What the value of a key must be, as a condition and in words."""
+
+    fits: Callable[[Any], bool]
+    words: str
+
+
+class _Data(NamedTuple):
+    """What a bundle's pages say about its data."""
+
+    title: str
+    terms: str
+    layout: str
+    sample: str
+    classes: Any
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _are_classes(value: Any) -> bool:
+    return str(value).startswith(("$", "@")) or (isinstance(value, list) and all(map(_is_text, value)))
+
+
+_FORMS = {
+    "source": _Form(_is_text, "a word"),
+    "metadata": _Form(lambda value: isinstance(value, dict), "keys and values"),
+    "quality": _Form(_is_text, "text"),
+    "spatial_dims": _Form(lambda value: value in (2, 3), "2 or 3"),
+    "classes": _Form(_are_classes, "a list of words (yes, no, on and off only in quotes)"),
+}
+
+
+def compose(folder: Path, shared: Path) -> dict[str, str]:
+    """Merge the shared files with what a bundle's ``dataset.yaml`` changes.
+
+    Args:
+        folder: the bundle.
+        shared: the folder of shared configs.
+
+    Returns:
+        the text of each file of the bundle, by its path.
+
+    Raises:
+        ValueError: for a key that no shared config has, with the nearest one, and for a value that does not fit.
+    """
+    file = folder / "dataset.yaml"
+    changes = read_mapping(file, "the keys of a bundle")
+    configs = {name: read_mapping(shared / f"{name}.yaml", "shared keys") for name in _CONFIGS}
+    _check_changes(file, changes, configs)
+    quality = changes.pop("quality", "").strip() or "Nothing was measured."
+    metadata = read_mapping(shared / "metadata.yaml", "shared metadata")
+    _merge(metadata, changes.pop("metadata", {}), f"{file}: metadata")
+    for name, config in configs.items():
+        configs[name] = _changed(config, changes)
+    train = configs["train"]
+    data = _data(file, train["source"], changes, metadata)
+    resolver = ConfigParser({**train, "classes": data.classes, "metadata": metadata})
+    configs["metadata"] = resolver.get_parsed_content("metadata")
+    page = (shared / "README.md").read_text("utf-8")
+    about = {"name": folder.name, "quality": quality, "geometry": _GEOMETRY[train["spatial_dims"]]}
+    texts = {f"configs/{name}.json": json.dumps(config, indent=4) + "\n" for name, config in configs.items()}
+    texts["configs/logging.conf"] = (shared / "logging.conf").read_text("utf-8")
+    texts["docs/README.md"] = page.format(**data._asdict(), **about, metadata=configs["metadata"], config=train)
+    texts["docs/data_license.txt"] = f"{data.title}\n\n{data.terms}\n\nThe data are not part of this bundle.\n"
+    texts["scripts/prediction.py"] = Path(_prediction.__file__).read_text("utf-8")
+    texts["LICENSE"] = (shared / "LICENSE").read_text("utf-8")
+    return texts
+
+
+def _check_changes(file: Path, changes: Mapping[str, Any], configs: Mapping[str, Mapping[str, Any]]) -> None:
+    known = {"metadata", "quality"}.union(*configs.values())
+    for key, value in changes.items():
+        if key not in known:
+            raise ValueError(f"{file}: {unknown_key(key, known)}")
+        if key in _FORMS and not _FORMS[key].fits(value):
+            raise ValueError(f"{file}: '{key}' must be {_FORMS[key].words}, got {value}")
+
+
+def _changed(config: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a config with those changes that concern it."""
+    parser = ConfigParser(config)
+    parser.update({key: value for key, value in changes.items() if key in config})
+    return {key: value for key, value in parser.get().items() if key != ConfigParser.meta_key}
+
+
+def _data(file: Path, name: str, changes: Mapping[str, Any], metadata: Mapping[str, Any]) -> _Data:
+    """Return what the pages say about the data: a data set that this package knows, or the user's own."""
+    for key, value in metadata.items():
+        if value is None:
+            raise ValueError(f"{file}: metadata#{key} is missing; add it")
+    if name in SOURCES:
+        source = SOURCES[name]
+        return _Data(source.title, source.terms, source.layout, _SAMPLE, list(source.classes))
+    for key in _NEEDED_FOR_OWN_DATA:
+        if key not in changes:
+            raise ValueError(f"{file}: {key} is missing, since '{name}' is none of {', '.join(SOURCES)}; add it")
+    layout = json.dumps(changes["datalists"], indent=1)
+    return _Data(metadata["name"], metadata["data_source"], layout, _NO_SAMPLE, changes["classes"])
+
+
+def _merge(config: dict[str, Any], changes: Mapping[str, Any], place: str) -> None:
+    for key, value in changes.items():
+        if key not in config:
+            raise ValueError(f"{place}: {unknown_key(key, config)}")
+        if isinstance(value, Mapping) and isinstance(config[key], dict):
+            _merge(config[key], value, f"{place}#{key}")
+        else:
+            config[key] = value

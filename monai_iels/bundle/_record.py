@@ -1,0 +1,76 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""What a tracked run tells about itself: its settings, the physics, the network, the data and the versions."""
+
+import contextlib
+import hashlib
+import importlib.metadata
+import json
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+import monai_iels
+from monai_iels.bundle._keys import is_plain
+from monai_iels.data import SYNTHETIC, Datalists, case_files, fingerprint
+from monai_iels.layers import InverseEvolutionLayer
+from monai_iels.tracking import without_secrets
+
+
+def run_parameters(
+    settings: Mapping[str, Any], layer: InverseEvolutionLayer, network: nn.Module, datalists: Datalists
+) -> dict[str, Any]:
+    """Return the parameters of a tracked run."""
+    parameters = {}
+    for key, value in settings.items():
+        parameters[key] = value if is_plain(value) or isinstance(value, str) else json.dumps(value)
+    parameters["tracking_uri"] = without_secrets(str(settings.get("tracking_uri")))
+    parameters["evolution"] = repr(layer.evolution)
+    for dims, gain in layer.gains().items():
+        parameters[f"gain_{dims}d"] = gain
+    parameters["network"] = type(network).__name__
+    parameters["network_parameters"] = sum(parameter.numel() for parameter in network.parameters())
+    parameters["dataset_fingerprint"] = _fingerprint(datalists)
+    parameters["dataset_synthetic"] = settings["dataset_dir"] == SYNTHETIC
+    for section, cases in datalists.items():
+        parameters[f"cases_{section}"] = len(cases)
+    return parameters
+
+
+def _fingerprint(datalists: Datalists) -> str:
+    """Return a digest of the files that training and validation use, section by section."""
+    sections = {name: fingerprint({name: cases}) for name, cases in datalists.items() if name != "test"}
+    return hashlib.sha256(json.dumps(sections, sort_keys=True).encode()).hexdigest()
+
+
+def cases_digest(datalists: Datalists) -> str:
+    """Return a digest of the names and sizes of all files, wherever they are; it is quick to compute."""
+    files = []
+    for section, cases in datalists.items():
+        for case in cases:
+            files += [(section, Path(file).name, Path(file).stat().st_size) for file in case_files(case)]
+    return hashlib.sha256(json.dumps(files).encode()).hexdigest()
+
+
+def version_tags(metadata: Mapping[str, Any]) -> dict[str, str]:
+    """Return the versions of the bundle, of the packages, and of the checkout if there is one."""
+    found = {"bundle": metadata.get("name", ""), "bundle_version": metadata.get("version", "")}
+    for name in ("monai", "torch", "mlflow", "pytorch-ignite"):
+        found[f"version.{name}"] = importlib.metadata.version(name)
+    found["version.monai_iels"] = monai_iels.__version__
+    git = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(git, capture_output=True, text=True, check=True, timeout=5)
+        found["git_revision"] = done.stdout.strip()
+    return found

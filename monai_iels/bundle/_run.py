@@ -1,0 +1,289 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""A run of a bundle as an object: what MONAI's config calls from its first check to its last line."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import ignite.distributed as idist
+import torch
+from monai.bundle import ConfigParser
+from torch import nn
+
+from monai_iels import registry
+from monai_iels._errors import first_line
+from monai_iels._prediction import check_rules, check_weights, parser_at_work
+from monai_iels._run_folder import RunFolder
+from monai_iels.bundle._keys import NOT_SETTINGS, check_keys, is_plain
+from monai_iels.bundle._record import cases_digest, run_parameters, version_tags
+from monai_iels.bundle._resume import CASES, check_resumed
+from monai_iels.bundle._rules import RULES
+from monai_iels.bundle._secrets import hide_secrets
+from monai_iels.bundle._sentences import one_sentence
+from monai_iels.data import SYNTHETIC, Datalists, check_labels
+from monai_iels.layers import InverseEvolutionLayer
+from monai_iels.networks import IELNet
+
+logger = logging.getLogger(__name__)
+
+_SWITCHES = ("amp", "noise_shared", "resume", "system_metrics", "track")
+_WORDS = {"true": True, "false": False}
+_BUILT_ANEW = {"device", "network", "train", "validate"}  # what evaluation and prediction build for themselves
+_PATHS = ("bundle_root", "output_dir", "dataset_dir", "cache_dir")
+_BOTH_CONFIGS = (
+    "this config only changes a training's: give both, --config_file \"['configs/train.json', "
+    "'configs/evaluate.json']\", or use the evaluate.json that a training wrote"
+)
+
+
+class Run:
+    """One training or evaluation of a bundle.
+
+    Args:
+        parser: MONAI's parser of the run's config.
+    """
+
+    def __init__(self, parser: ConfigParser) -> None:
+        self.parser = parser
+
+    def __getitem__(self, key: str) -> Any:
+        """Return what the config holds or builds under a key."""
+        return self.parser.get_parsed_content(key)
+
+    @property
+    def folder(self) -> RunFolder:
+        """The folder that the run writes to."""
+        return RunFolder(self["output_dir"])
+
+    @property
+    def _training_config(self) -> Path:
+        return Path(str(self["bundle_root"])) / "configs" / "train.json"
+
+    @one_sentence
+    def check(self) -> None:
+        """Refuse mistyped keys and impossible values before anything is built, read or written.
+
+        Raises:
+            RunError: for the first one.
+        """
+        if not {"train", "validate", "datalists"} <= self.parser.get().keys():
+            raise ValueError(_BOTH_CONFIGS)
+        hide_secrets(self.parser)
+        self._track_once()
+        if self._training_config.is_file():  # MONAI may load a bundle from anywhere; only a run needs its folder
+            check_keys(self.parser.get(), self._training_config.parents[1])
+        self._read_switches()
+        self.parser.parse(reset=True)
+        check_rules(RULES, {key: self[key] for key in (*RULES, "track")})
+        self.parser.parse(reset=True)  # what was evaluated for the checks, such as the device, is evaluated again
+
+    def _track_once(self) -> None:
+        """Remove the handlers that MONAI's ``--tracking mlflow`` adds: the bundle tracks by itself."""
+        for section in ("train", "validate"):
+            handlers = self.parser.get(section)["handlers"]
+            if isinstance(handlers, list):
+                added = [h for h in handlers if isinstance(h, dict) and h.get("_target_") == "MLFlowHandler"]
+                handlers[:] = [handler for handler in handlers if handler not in added]
+
+    def _read_switches(self) -> None:
+        """Read ``true`` and ``false``, which arrive as text."""
+        config = self.parser.get()
+        for key in _SWITCHES:
+            value = config[key]
+            if isinstance(value, str):
+                if value.lower() not in _WORDS:
+                    raise ValueError(f"--{key} must be true or false, got '{value}'")
+                config[key] = _WORDS[value.lower()]
+
+    @one_sentence
+    def start(self) -> None:
+        """See that the output folder can be written to, and say so if the data are only drawn.
+
+        Raises:
+            RunError: if it cannot be written to.
+        """
+        if idist.get_rank() > 0:
+            return
+        folder = self.folder.path
+        nearest = next(path for path in (folder, *folder.parents) if path.exists())
+        try:
+            with tempfile.TemporaryFile(dir=nearest) as probe:
+                probe.write(bytes(4096))
+        except OSError as error:
+            raise ValueError(
+                f"{self['output_dir']}: cannot be written to ({error.strerror}); set --output_dir to another folder"
+            ) from None
+        if self["dataset_dir"] == SYNTHETIC:
+            logger.warning(
+                "=== EMBEDDED SAMPLE: these images are drawn. Set --dataset_dir to the folder of the real data set. ==="
+            )
+
+    @one_sentence
+    def train(self) -> None:
+        """Train, and register the best weights if a name is given. Nothing is moved before everything is checked.
+
+        Raises:
+            RunError: if the training cannot begin, or stops early.
+        """
+        self._check_places_and_labels()
+        try_one_case(self["network"], self["loss"], self["train#dataset"], self["device"])
+        trainer = self["train#trainer"]
+        with ExitStack() as stack:
+            if idist.get_rank() == 0:
+                stack.enter_context(self.folder.locked())
+                self._prepare_folder()
+                stack.enter_context(self.folder.logged())
+            trainer.run()
+        if self["register_model"]:
+            registry.register(self["output_dir"], self["register_model"])
+
+    @one_sentence
+    def evaluate(self) -> None:
+        """Evaluate a checkpoint case by case.
+
+        Raises:
+            RunError: if labels or weights cannot be used.
+        """
+        self.check()  # again: evaluate.json alone has no `initialize` that does it
+        self._check_places_and_labels()
+        check_weights(self["checkpoint"], self["network_def"])
+        self["validate#evaluator"].run()
+
+    def _check_places_and_labels(self) -> None:
+        if not self._training_config.is_file():
+            root = self["bundle_root"]
+            raise ValueError(
+                f"--bundle_root must be the folder of a bundle, with configs/train.json in it, got '{root}'"
+            )
+        check_labels(self["datalists"], self["label_keys"], self["label_reader"], self["label_values"])
+
+    def _prepare_folder(self) -> None:
+        """Move an earlier run aside unless it is resumed, and write the configs of this one."""
+        folder = self.folder
+        config = {**self.parser.get(), CASES: cases_digest(self["datalists"])}
+        resumed = self["resume"] and folder.can_resume
+        if resumed:
+            check_resumed(folder, config)
+        folder.move_aside(resumed)
+        settings = self.settings()
+        configs = Path(settings["bundle_root"]) / "configs"
+        handed_over = ConfigParser.load_config_file(configs / "inference.json")["from_training"]
+        inference = {key: settings[key] for key in handed_over if key in settings}
+        overlays = [str(configs / f"{name}.json") for name in ("train", "evaluate")]
+        folder.write_configs(
+            config=config,
+            evaluate={"config_file": overlays, **settings},
+            inference={"config_file": str(configs / "inference.json"), **inference},
+        )
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings of this run: plain values, and every component that an override has changed."""
+        config = self.parser.get()
+        original = ConfigParser(ConfigParser.load_config_file(self._training_config))
+        original.parse()
+        settings = {}
+        for key in config.keys() - NOT_SETTINGS - _BUILT_ANEW:
+            if is_plain(config[key]) or config[key] != original.get(key):
+                settings[key] = config[key]
+        for key in _PATHS:
+            value = str(self[key])
+            settings[key] = value if value == SYNTHETIC else os.path.abspath(value)
+        return dict(sorted(settings.items()))
+
+    def parameters(self, layer: InverseEvolutionLayer, network: nn.Module, datalists: Datalists) -> dict[str, Any]:
+        """Return what a tracked run tells about itself: its settings, the physics, the network and the data."""
+        return run_parameters(self.settings(), layer, network, datalists)
+
+    def tags(self) -> dict[str, str]:
+        """Return the versions of the bundle, of the packages and of the checkout."""
+        return version_tags(self.parser.get(ConfigParser.meta_key, {}))
+
+
+def this_run() -> Run:
+    """Return the run whose config calls this function.
+
+    Raises:
+        RunError: if a config calls it that has not been through a training's ``initialize``.
+    """
+    return Run(_parser_of_a_training())
+
+
+@one_sentence
+def _parser_of_a_training() -> ConfigParser:
+    parser = parser_at_work()
+    if parser is None:
+        raise ValueError(_BOTH_CONFIGS)
+    return parser
+
+
+def check_run() -> None:
+    """Check the keys and values of the run whose config calls this."""
+    this_run().check()
+
+
+def start_run() -> None:
+    """Start the run whose config calls this."""
+    this_run().start()
+
+
+def run_training() -> None:
+    """Train as the config says that calls this."""
+    this_run().train()
+
+
+def run_evaluation() -> None:
+    """Evaluate as the config says that calls this."""
+    this_run().evaluate()
+
+
+def batch_size_per_process(batch_size: int) -> int:
+    """Return the part of a batch that each process gets.
+
+    Raises:
+        ValueError: if the batch cannot be divided evenly.
+    """
+    processes = idist.get_world_size()
+    if batch_size % processes:
+        raise ValueError(f"--batch_size must be a multiple of the {processes} processes, got {batch_size}")
+    return batch_size // processes
+
+
+def try_one_case(network: nn.Module, loss: Any, dataset: Any, device: Any) -> None:
+    """Send one case through network, layer and loss, to refuse what cannot be trained before anything is moved.
+
+    Raises:
+        ValueError: with what went wrong.
+    """
+    case = dataset[0]
+    image, label = (case[key].as_tensor()[None].to(device) for key in ("image", "label"))
+    whole = next(module for module in network.modules() if isinstance(module, IELNet))
+    modes = {module: module.training for module in network.modules()}
+    network.eval()
+    whole.training = True  # the layer takes part, but batch statistics stay as they are
+    try:
+        with torch.no_grad():
+            loss(whole(image), label)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:
+        raise ValueError(
+            f"the first case does not go through the network ({first_line(error)}); check in_channels, num_classes, "
+            "image_size, the network, the layer and the loss"
+        ) from error
+    finally:
+        for module, mode in modes.items():
+            module.training = mode

@@ -1,0 +1,122 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""One sentence instead of a traceback, for what a user can repair."""
+
+import errno
+import functools
+import os
+import re
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import monai_iels
+from monai_iels._errors import first_line
+
+_DISK_FULL = {errno.EDQUOT, errno.EFBIG, errno.ENOSPC}
+_NOT_WRITABLE = {errno.EACCES, errno.EEXIST, errno.EIO, errno.EISDIR, errno.ENOTDIR, errno.EROFS}
+
+
+class RunError(SystemExit):
+    """A run cannot go on; its text is one sentence that says why and what to do.
+
+    MONAI wraps every other exception that a config raises, and prints a traceback. It lets SystemExit pass, and
+    ``python -m monai.bundle`` then prints the sentence and ends with exit code 1.
+    """
+
+
+def one_sentence(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate what a config calls: raise :class:`RunError` for every error that has a plain sentence."""
+
+    @functools.wraps(method)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return method(*args, **kwargs)
+        except BaseException as error:
+            text = sentence(error)
+            if text is None:
+                raise
+            raise RunError(text) from error
+
+    return call
+
+
+def sentence(error: BaseException) -> str | None:
+    """Return what a user should know about an error, or None if only the traceback tells."""
+    if isinstance(error, SystemExit):
+        return None
+    chain = list(_causes(error))
+    for link in chain:
+        text = _own_words(link) or _system_words(link)
+        if text is not None:
+            return text
+    return _config_words(chain)
+
+
+def _own_words(error: BaseException) -> str | None:
+    """Return the text of an error that this package raised itself."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = bool(frames) and frames[-1].filename.startswith(str(Path(monai_iels.__file__).parent))
+    return str(error) if ours and isinstance(error, ValueError | FileNotFoundError) else None
+
+
+def _system_words(error: BaseException) -> str | None:
+    """Return a sentence about an interruption, a disk or too little memory."""
+    if isinstance(error, KeyboardInterrupt):
+        return "Interrupted. Continue a training after its last full epoch with --resume true."
+    if isinstance(error, OSError) and error.errno in _DISK_FULL:
+        return f"{_place(error)}cannot be written ({_reason(error)}). Make room, then continue with --resume true."
+    if isinstance(error, OSError) and error.errno in _NOT_WRITABLE:
+        return f"{_place(error)}cannot be read or written ({_reason(error)}). Choose another folder."
+    if isinstance(error, torch.OutOfMemoryError):
+        return "The device has too little memory. Lower --batch_size, --image_size or --features."
+    if "DataLoader worker" in str(error):
+        return (
+            f"A process that loads data ended ({first_line(error)}), often because of too little memory. "
+            "Lower --num_workers, then continue with --resume true."
+        )
+    return None
+
+
+def _place(error: OSError) -> str:
+    return f"{error.filename}: " if error.filename else ""
+
+
+def _reason(error: OSError) -> str:
+    return os.strerror(error.errno or 0).lower()
+
+
+def _config_words(chain: list[BaseException]) -> str | None:
+    """Return a sentence about a component or an expression of the config that does not work."""
+    last = chain[-1]
+    if isinstance(last, ModuleNotFoundError) and "Cannot locate" in str(last):
+        return f"a component could not be built: {first_line(last)}"
+    component = re.search(r"Failed to instantiate component '([^']+)'", "".join(map(str, chain)))
+    if component is not None and isinstance(last, TypeError | ValueError):
+        return f"{component[1]} could not be built: {first_line(last)}"
+    expression = re.search(r"Failed to evaluate ConfigExpression:\s*(.*)", str(chain[0]), re.DOTALL)
+    frames = traceback.extract_tb(last.__traceback__)
+    if expression is not None and frames and frames[-1].filename == "<string>":
+        shown = " ".join(re.sub(r"__local_refs\['([^']+)'\]", r"@\1", expression[1]).split())
+        return f"a setting does not work in {shown}: {first_line(last)}"
+    return None
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and what caused it, the outermost first."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__

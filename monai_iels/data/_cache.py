@@ -1,0 +1,73 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""The cache: folders that are made once from the data, and are complete or absent."""
+
+import io
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import platformdirs
+from monai.config import PathLike
+from PIL import Image
+
+from monai_iels._files import atomic
+
+_COMPLETE = ".complete"  # in each folder of the cache: the number and total size of its files
+
+
+def made_once(cache_dir: PathLike | None, name: str, make: Callable[[Path], None]) -> Path:
+    """Return the folder ``name`` of the cache; ``make`` fills it if it is absent or incomplete.
+
+    A folder is incomplete if an earlier version left it, or if it has lost files since. It is replaced.
+
+    Args:
+        cache_dir: the cache; by default the folder ``monai_iels`` in the user's cache.
+        name: name of the folder.
+        make: writes the files into an empty folder.
+
+    Raises:
+        OSError: if the folder cannot be written, with the folder as its file name.
+    """
+    target = Path(cache_dir or platformdirs.user_cache_dir("monai_iels")).expanduser() / name
+    if not _is_complete(target):
+        with atomic(target) as folder:
+            folder.mkdir()
+            make(folder)
+            (folder / _COMPLETE).write_text(_count_files(folder), "utf-8")
+            if os.path.lexists(target) and not _is_complete(target):
+                os.replace(target, folder.with_name("incomplete"))  # removed with the temporary folder
+    return target
+
+
+def _is_complete(folder: Path) -> bool:
+    try:
+        return (folder / _COMPLETE).read_text("utf-8") == _count_files(folder)
+    except OSError:
+        return False
+
+
+def _count_files(folder: Path) -> str:
+    sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file() and path.name != _COMPLETE]
+    return f"{len(sizes)} files, {sum(sizes)} bytes\n"
+
+
+def write_image(pixels: np.ndarray, path: Path, **options: Any) -> None:
+    """Write an image in the format of its suffix, or raise an error; its folder is created.
+
+    Pillow itself does not notice if a BMP or JPEG file was written only in part, as on a full disk.
+    """
+    stream = io.BytesIO()
+    Image.fromarray(pixels).save(stream, Image.registered_extensions()[path.suffix], **options)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(stream.getvalue())

@@ -1,0 +1,165 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Cases, the files that belong together: found by the part of their names that they share, split into datalists."""
+
+import dataclasses
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+
+from monai.data import partition_dataset
+from monai.utils import ensure_tuple
+
+from monai_iels.data._problems import Problems
+from monai_iels.data._search import listing
+
+Case = dict[str, str | list[str]]
+"""To each key, such as ``image``, its file; or several files, such as one mask per nucleus."""
+
+Datalists = dict[str, list[Case]]
+"""To each section, such as ``training``, its cases, as MONAI's data sets take them."""
+
+
+def all_cases(datalists: Datalists) -> list[Case]:
+    """Return the cases of all sections."""
+    return list(chain.from_iterable(datalists.values()))
+
+
+def cases_of(datalists: Datalists, section: str) -> list[Case]:
+    """Return the cases of one section.
+
+    Raises:
+        ValueError: for a section that has no cases.
+    """
+    if not datalists.get(section):
+        sections = ", ".join(name for name, cases in datalists.items() if cases)
+        raise ValueError(f"--section must be one of {sections}, got '{section}'")
+    return datalists[section]
+
+
+def case_files(case: Case, keys: Sequence[str] | None = None) -> list[str]:
+    """Return the files of a case, of all keys or only of ``keys``."""
+    chosen = [ensure_tuple(files) for key, files in case.items() if keys is None or key in keys]
+    return list(chain.from_iterable(chosen))
+
+
+def all_files(datalists: Datalists, keys: Sequence[str] | None = None) -> list[str]:
+    """Return the files of all cases, each once."""
+    files = chain.from_iterable(case_files(case, keys) for case in all_cases(datalists))
+    return list(dict.fromkeys(files))
+
+
+def split(cases: Sequence[Case], fraction: float, seed: int) -> Datalists:
+    """Shuffle ``cases`` by ``seed``, and use a ``fraction`` of them for validation; both sections are sorted again.
+
+    Example:
+        >>> sections = split([{"image": f"{i:03}.bmp"} for i in range(300)], 0.1, seed=0)
+        >>> {name: len(cases) for name, cases in sections.items()}
+        {'training': 270, 'validation': 30}
+    """
+    if not cases:
+        return {"training": [], "validation": []}
+    count = max(1, round(len(cases) * fraction))
+    parts = partition_dataset(list(cases), ratios=[len(cases) - count, count], shuffle=True, seed=seed)
+    training, validation = (sorted(part, key=lambda case: case["image"]) for part in parts)
+    return {"training": training, "validation": validation}
+
+
+def fingerprint(datalists: Datalists) -> str:
+    """Return a SHA-256 of the names and contents of all files; their folders and their split make no difference."""
+    files = map(Path, all_files(datalists))
+    digests = sorted(f"{file.name} {hashlib.sha256(file.read_bytes()).hexdigest()}" for file in files)
+    return hashlib.sha256("\n".join(digests).encode()).hexdigest()
+
+
+@dataclasses.dataclass
+class Pairing:
+    """Files that belong together because their names share an id.
+
+    Args:
+        names: to each key of a case, what its file is called, with ``{id}`` for the shared part.
+        optional: keys that a case may lack.
+        cases: to each id, the files found so far.
+    """
+
+    names: Mapping[str, str]
+    optional: Sequence[str] = ()
+    cases: dict[str, Case] = dataclasses.field(default_factory=dict)
+
+    def add(self, identity: str, key: str, path: Path, problems: Problems) -> None:
+        """Add a file, or report it if its place is already taken."""
+        case = self.cases.setdefault(identity, {})
+        if key in case:
+            problems.add("extra", path, f"it has the same id as {case[key]}")
+        case.setdefault(key, str(path))
+
+    def lacking(self) -> list[str]:
+        """Return the keys of which not a single file was found."""
+        found = {key for case in self.cases.values() for key in case}
+        return [key for key in self.names if key not in found and key not in self.optional]
+
+    def complete(self, problems: Problems) -> list[Case]:
+        """Return the complete cases, sorted by id, and report the files whose partners are missing.
+
+        Keys that are :meth:`lacking` are not reported again for each case.
+        """
+        cases = []
+        lacking = self.lacking()
+        for identity, found in sorted(self.cases.items()):
+            case = {key: found[key] for key in self.names if key in found}
+            missing = [key for key in self.names if key not in case and key not in self.optional]
+            for key in missing:
+                if key not in lacking:
+                    name = self.names[key].replace("{id}", identity)
+                    problems.add("unmatched", str(next(iter(case.values()))), f"its {key} {name} is missing")
+            if not missing:
+                cases.append(case)
+        return cases
+
+
+def pair(folder: Path, patterns: Mapping[str, str], problems: Problems, optional: Sequence[str] = ()) -> list[Case]:
+    """Match the files of a folder by what ``{id}`` stands for in their names.
+
+    Args:
+        folder: the folder that the patterns are relative to.
+        patterns: to each key of a case, the relative path of its file, such as ``"images/{id}_training.tif"``.
+        problems: gets a problem for each file that lacks a partner, and for each that fits no pattern.
+        optional: keys that a case may lack.
+
+    Returns:
+        the complete cases, sorted by id.
+    """
+    pairing = Pairing(patterns, optional)
+    paths = {key: folder / pattern for key, pattern in patterns.items()}
+    for directory in sorted({path.parent for path in paths.values()}):
+        names = {key: path.name for key, path in paths.items() if path.parent == directory}
+        shown = " and ".join(name.replace("{id}", "<id>") for name in names.values())
+        for path in listing(directory):
+            if match := _match(path.name, names):
+                pairing.add(*match, path, problems)
+            else:
+                problems.add("extra", path, f"unexpected file: only {shown} belong here")
+    for key in pairing.lacking():
+        directory, name = paths[key].parent, paths[key].name.replace("{id}", "<id>")
+        problem = f"there are no files named {name}" if directory.is_dir() else "there is no such folder"
+        problems.add("missing", directory, problem)
+    return pairing.complete(problems)
+
+
+def _match(name: str, patterns: Mapping[str, str]) -> tuple[str, str] | None:
+    """Return the id and the key of a file; the longest pattern goes first: ``{id}_mask.png`` before ``{id}.png``."""
+    for key, pattern in sorted(patterns.items(), key=lambda item: len(item[1]), reverse=True):
+        before, after = (re.escape(part) for part in pattern.split("{id}"))
+        if match := re.fullmatch(f"{before}(.+){after}", name, re.IGNORECASE):
+            return match[1], key
+    return None

@@ -1,0 +1,95 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""DRIVE: retinal vessels in fundus photographs, by two observers, inside a field of view."""
+
+from pathlib import Path
+
+import numpy as np
+from monai.config import PathLike
+
+from monai_iels.data._cache import write_image
+from monai_iels.data._cases import Datalists, pair
+from monai_iels.data._drawings.drive import draw_drive
+from monai_iels.data._search import Search
+from monai_iels.data._source import Source, generator
+
+_FOLDERS = {"training": "training", "validation": "test"}
+_BRIGHT = {"label": 255, "fov": 255}
+
+
+def read_drive(root: PathLike, seed: int = 0, cache_dir: PathLike | None = None) -> Datalists:
+    """List the photographs of DRIVE: the official 20 for training and 20 for testing, which the paper validates on.
+
+    Args:
+        root: the folder that has ``training`` and ``test``.
+        seed: not used, since the split is the official one.
+        cache_dir: where an archive is unpacked, if ``root`` has one instead of the folder.
+
+    Returns:
+        ``{"training": [...], "validation": [...]}`` of ``{"image": "....tif", "label": "....gif", "fov": "....gif"}``,
+        where ``fov`` is the field of view: what lies outside does not count. The second observer's vessels, where the
+        release has them, are under ``second``. Masks have the values 0 and 255, the second observer's 0 and 1.
+    """
+    return DRIVE.read(root, seed, cache_dir)
+
+
+def _files(folder: str) -> dict[str, str]:
+    """Return the file of each key in one of the official folders."""
+    files = {
+        "image": f"images/{{id}}_{folder}.tif",
+        "label": "1st_manual/{id}_manual1.gif",
+        "fov": f"mask/{{id}}_{folder}_mask.gif",
+    }
+    return files | {"second": "2nd_manual/{id}_manual2.gif"} if folder == "test" else files
+
+
+def _find(search: Search) -> Datalists:
+    datalists: Datalists = {section: [] for section in _FOLDERS}
+    with search.problems.collect():
+        for section, name in _FOLDERS.items():
+            folder = search.folder(name, f"images/*_{name}.tif")
+            datalists[section] = pair(folder, _files(name), search.problems, optional=["second"])
+    return datalists
+
+
+def _sample(folder: Path, index: int, seed: int, size: int) -> None:
+    shape = (size, max(24, round(size * 565 / 584)))
+    name, number = ("training", 21 + index // 2) if index % 2 == 0 else ("test", 1 + index // 2)
+    drawn = dict(zip(_files("test"), draw_drive(generator(seed, index), shape), strict=True))
+    for key, file in _files(name).items():
+        write_image(drawn[key] * np.uint8(_BRIGHT.get(key, 1)), folder / name / file.format(id=f"{number:02}"))
+
+
+DRIVE = Source(
+    name="drive",
+    title="DRIVE",
+    layout=(
+        "training/images/21_training.tif       a photograph\n"
+        "training/1st_manual/21_manual1.gif    its vessels: 0 and 255\n"
+        "training/mask/21_training_mask.gif    its field of view: 0 and 255\n"
+        "test/images/01_test.tif\n"
+        "test/1st_manual/01_manual1.gif\n"
+        "test/mask/01_test_mask.gif\n"
+        "test/2nd_manual/01_manual2.gif        the second observer's vessels"
+    ),
+    terms=(
+        "Free for research after registration, not to be passed on; cite Staal et al., IEEE TMI 23(4), 2004.\n"
+        "Register at https://drive.grand-challenge.org, join the challenge, download `training.zip` and `test.zip`.\n"
+        "Recent downloads withhold the labels of the test images (1st_manual, 2nd_manual): ask the organizers for them."
+    ),
+    classes=("background", "vessel"),
+    values=(0, (1, 255)),
+    counts={"training": 20, "validation": 20},
+    find=_find,
+    sample=_sample,
+    size=584,
+)

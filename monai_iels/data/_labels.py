@@ -1,0 +1,157 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Label values: which values of a mask stand for which class, and what to do about others."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Hashable, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import torch
+from monai.config import KeysCollection
+from monai.data import ImageReader
+from monai.transforms import MapTransform
+from monai.utils import ensure_tuple
+
+from monai_iels.data._cases import Datalists, all_files
+from monai_iels.data._images import LoadFiled
+from monai_iels.data._problems import DataError, Problem, Problems
+
+_FEW = 5  # more stray values than these are not classes
+Values = Sequence[int | Sequence[int]]
+"""For each class, background first, the value or values that stand for it in a label file."""
+
+
+class LabelValues:
+    """The values that stand for each class in a label file.
+
+    Args:
+        values: for each class, background first, one value or a list of them.
+
+    Raises:
+        ValueError: if a value is not a whole number, or stands for several classes.
+
+    Example:
+        >>> LabelValues([0, (1, 255)]).classes
+        [(0,), (1, 255)]
+    """
+
+    def __init__(self, values: Values) -> None:
+        self.classes = [ensure_tuple(value) for value in values] if isinstance(values, Sequence) else []
+        self.known = list(chain(*self.classes))
+        if not self.known or not all(type(value) is int for value in self.known):
+            rule = "one whole number or list of them per class, such as [0, [1, 255]]"
+            raise ValueError(f"label_values must be {rule}, got {values!r}")
+        for value in self.known:
+            if self.known.count(value) > 1:
+                raise ValueError(f"label_values: {value} stands for more than one class in {values!r}; keep it in one")
+
+    def strays(self, pixels: np.ndarray) -> list[float]:
+        """Return the values that stand for no class, sorted."""
+        return np.unique(pixels[~np.isin(pixels, self.known)]).tolist()
+
+    def check(self, pixels: np.ndarray, file: str) -> None:
+        """Refuse a mask with stray values.
+
+        Raises:
+            DataError: with the name of the file and these values.
+        """
+        if strays := self.strays(pixels):
+            problem = f"the mask has the values {_first_few(strays)}, but only {self} stand for classes"
+            raise DataError(Problem("values", file, problem))
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.known))
+
+    def how_to_accept(self, strays: list[float]) -> str:
+        """Say which options accept stray values; many different values mean that a mask was smoothed."""
+        if len(strays) > _FEW or any(value % 1 for value in strays):
+            return (
+                f"These are {len(strays)} different values, as in a mask that was resized with interpolation or saved "
+                "as JPEG: save the masks again with only their own values."
+            )
+        numbers = [int(value) for value in strays]
+        known = [list(group) if len(group) > 1 else group[0] for group in self.classes]
+        merged, added = [*known[:-1], [*self.classes[-1], *numbers]], [*known, *numbers]
+        return (
+            f"Correct the files, or say what the values stand for: as part of a class, here the last, "
+            f'--label_values "{merged}"; as classes of their own, --label_values "{added}" --num_classes {len(added)}.'
+        )
+
+
+def _first_few(values: Sequence[float]) -> str:
+    """Return the first few numbers as text.
+
+    Example:
+        >>> _first_few([1.0, 2.5, 3.0, 4.0, 5.0, 6.0])
+        '1, 2.5, 3, 4, 5, ...'
+    """
+    return ", ".join(f"{value:g}" for value in values[:5]) + (", ..." if len(values) > 5 else "")
+
+
+class LabelValuesd(MapTransform):
+    """Replace the values of a label file by class numbers, and refuse any other value.
+
+    Args:
+        keys: keys of the labels.
+        values: for each class, background first, the value or values that stand for it: ``[0, 128, 255]``.
+        allow_missing_keys: whether a case may lack a key.
+
+    Raises:
+        DataError: with the name of the file and its other values.
+    """
+
+    def __init__(self, keys: KeysCollection, values: Values, allow_missing_keys: bool = False) -> None:
+        super().__init__(keys, allow_missing_keys)
+        self.values = LabelValues(values)
+
+    def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
+        """Return the case with labels of ``0 .. classes - 1``."""
+        case = dict(data)
+        for key in self.key_iterator(case):
+            label = case[key]
+            file = getattr(label, "meta", {}).get("filename_or_obj", f"the label under '{key}'")
+            self.values.check(np.asarray(label), str(file))
+            case[key] = torch.zeros_like(label)
+            for number, values in enumerate(self.values.classes):
+                case[key][torch.isin(torch.as_tensor(label), torch.tensor(values))] = number
+        return case
+
+
+def check_labels(datalists: Datalists, keys: Sequence[str], reader: ImageReader, values: Values) -> None:
+    """Read every label as a training does, and name all files with values that stand for no class.
+
+    Args:
+        datalists: the cases of each section.
+        keys: keys of the labels.
+        reader: reads a label.
+        values: for each class, background first, the value or values that stand for it.
+
+    Raises:
+        DataError: with all these files, their values, and the ``label_values`` that would accept them.
+    """
+    load, known = LoadFiled("label", reader), LabelValues(values)
+    problems = Problems()
+    files = all_files(datalists, keys)
+    strays: dict[str, list[float]] = {}
+    for file in files:
+        with problems.collect():
+            if found := known.strays(load({"label": file})["label"].numpy()):
+                strays[file] = found
+    if strays:
+        folder = os.path.commonpath([os.path.dirname(file) for file in strays])
+        named = ", ".join(f"{os.path.relpath(file, folder)} ({_first_few(found)})" for file, found in strays.items())
+        problem = f"{len(strays)} of {len(files)} files have values other than {known}: {named}"
+        problems.add("values", folder, problem, known.how_to_accept(sorted(set(chain(*strays.values())))))
+    problems.raise_if_any()

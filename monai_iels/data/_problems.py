@@ -1,0 +1,113 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""What can be wrong with a file, in one sentence, and the error that carries all such sentences."""
+
+import dataclasses
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from monai.config import PathLike
+
+_SHOWN = 20
+_AGAIN = "Copy the file again from its source."
+_REMEDIES = {
+    "missing": "Check the path, or copy everything again from its source.",
+    "extra": "Move it elsewhere.",
+    "unmatched": "Copy the missing file from the source, or move this one elsewhere.",
+    "empty": _AGAIN,
+    "unreadable": _AGAIN,
+    "truncated": _AGAIN,
+    "size": "Copy both again from their source, or draw the mask again.",
+    "values": "Correct the mask, or copy it again from its source.",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong with one file, and what to do about it.
+
+    Args:
+        kind: ``"missing"``, ``"extra"``, ``"unmatched"``, ``"empty"``, ``"unreadable"``, ``"truncated"``, ``"size"`` or
+            ``"values"``.
+        file: the file or folder.
+        problem: what is wrong, to be read after the file's name.
+        remedy: what to do about it, one or more sentences; by default what helps with most problems of this kind.
+
+    Example:
+        >>> print(Problem("empty", "001.png", "the file is empty"))
+        001.png: the file is empty. Copy the file again from its source.
+    """
+
+    kind: str
+    file: str
+    problem: str
+    remedy: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "remedy", self.remedy or _REMEDIES[self.kind])
+
+    def __str__(self) -> str:
+        sentence = f"{self.file}: {self.problem}. {self.remedy}"
+        # file names may contain line breaks, and bytes that are not text
+        return sentence.replace("\n", "\\n").encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+class DataError(ValueError):
+    """Data that cannot be used, with every problem found so far in ``problems``."""
+
+    def __init__(self, *problems: Problem) -> None:
+        self.problems = problems
+        lines = [str(problem) for problem in problems[:_SHOWN]]
+        if len(problems) > _SHOWN:
+            lines.append(f"... and {len(problems) - _SHOWN} more; `monai-iels data check` lists them all.")
+        super().__init__("\n".join(lines))
+
+    def replace(self, **changes: str) -> "DataError":
+        """Return the error with other texts in all problems, such as ``remedy``."""
+        return DataError(*(dataclasses.replace(problem, **changes) for problem in self.problems))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Keep the problems when a data loader's worker passes the error to its parent process."""
+        return type(self), self.problems
+
+
+class Problems(list[Problem]):
+    """Problems that are collected first, so that the user sees all of them at once."""
+
+    def add(self, kind: str, file: PathLike, problem: str, remedy: str = "") -> None:
+        """Add one problem; see :class:`Problem`."""
+        self.append(Problem(kind, str(file), problem, remedy))
+
+    @contextmanager
+    def collect(self) -> Iterator[None]:
+        """Add the problems of a :class:`DataError` that is raised inside this block, and go on behind the block."""
+        try:
+            yield
+        except DataError as error:
+            self.extend(error.problems)
+
+    def raise_if_any(self) -> None:
+        """Raise a :class:`DataError` with all problems, if there are some."""
+        if self:
+            raise DataError(*self)
+
+
+@contextmanager
+def opening(path: PathLike) -> Iterator[None]:
+    """Say why a file or folder cannot be opened: turn an ``OSError`` of this block into a :class:`DataError`."""
+    try:
+        yield
+    except OSError as error:
+        kind = "missing" if isinstance(error, FileNotFoundError) else "unreadable"
+        problem = f"cannot be opened ({os.strerror(error.errno).lower() if error.errno else error})"
+        raise DataError(Problem(kind, str(path), problem, "Check the path and your permissions.")) from error

@@ -1,0 +1,121 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""REFUGE: optic disc and cup in fundus photographs."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from monai.config import PathLike
+
+from monai_iels.data._cache import write_image
+from monai_iels.data._cases import Datalists, Pairing
+from monai_iels.data._drawings.refuge import draw_refuge
+from monai_iels.data._search import Search, walk
+from monai_iels.data._source import Source, generator
+
+_VALUES = (255, 128, 0)
+_SECTIONS = {"train": "training", "val": "validation", "test": "test"}
+_IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff")
+
+
+def read_refuge(root: PathLike, seed: int = 0, cache_dir: PathLike | None = None) -> Datalists:
+    """List the photographs of REFUGE: the official 400 for training, 400 for validation and 400 for testing.
+
+    One rule covers the official archives and the usual re-packed copies. The innermost folder with ``train``, ``val``
+    or ``test`` in its name gives the section. A file is a mask if that folder, or one inside of it, has ``mask`` in its
+    name, or if any folder is named ``mask`` or ``masks``. An image and its mask share the stem of their names.
+
+    Args:
+        root: the folder that all archives were unpacked into, or that has the archives.
+        seed: not used, since the split is the official one.
+        cache_dir: where archives are unpacked, if ``root`` has archives instead of folders.
+
+    Returns:
+        ``{"training": [...], "validation": [...], "test": [...]}`` of ``{"image": "....jpg", "label": "....bmp"}``.
+        In a label, 255 is background, 128 the rim of the disc, 0 the cup.
+    """
+    return REFUGE.read(root, seed, cache_dir)
+
+
+def _find(search: Search) -> Datalists:
+    sections = {name: Pairing({"image": "{id}.*", "label": "{id}.*"}) for name in _SECTIONS.values()}
+    for place in search.places():
+        for path in walk(place, search.problems):
+            folders = path.parent.relative_to(place).parts
+            found = _classify(path, folders if place == search.root else (place.name, *folders))
+            if found is not None:
+                section, key = found
+                sections[section].add(path.stem.lower(), key, path, search.problems)
+        if place == search.root and all(_has_pairs(sections[name]) for name in ("training", "validation")):
+            break  # archives are opened only if the folders do not suffice
+    missing = []
+    for name, pairing in sections.items():
+        if pairing.cases or name != "test":
+            missing += [f"{name} {key}s" for key in pairing.lacking()]
+    if missing:
+        search.problems.append(search.not_found(" and no ".join(missing)))
+    return {name: pairing.complete(search.problems) for name, pairing in sections.items()}
+
+
+def _classify(path: Path, folders: Sequence[str]) -> tuple[str, str] | None:
+    """Return the section and the key of a file by the folders on its path; nothing if it is no image of a section."""
+    names = [folder.lower() for folder in folders]
+    for index in reversed(range(len(names))):
+        section = re.search("|".join(_SECTIONS), names[index])
+        if section and path.suffix.lower() in _IMAGES:
+            masked = any("mask" in name for name in names[index:]) or "mask" in names or "masks" in names
+            return _SECTIONS[section[0]], "label" if masked else "image"
+    return None
+
+
+def _has_pairs(pairing: Pairing) -> bool:
+    return any(len(case) == 2 for case in pairing.cases.values())
+
+
+_SAMPLE = (
+    ("Training400/Glaucoma/g{:04}.jpg", "Annotation-Training400/Disc_Cup_Masks/Glaucoma/g{:04}.bmp"),
+    ("REFUGE-Validation400/V{:04}.jpg", "REFUGE-Validation400-GT/Disc_Cup_Masks/V{:04}.bmp"),
+    ("REFUGE-Test400/T{:04}.jpg", "REFUGE-Test-GT/Disc_Cup_Masks/T{:04}.bmp"),
+)
+"""The official paths of an image and its mask in each section; the sections are drawn in turn."""
+
+
+def _sample(folder: Path, index: int, seed: int, size: int) -> None:
+    number, section = divmod(index, len(_SAMPLE))
+    glaucoma = number % 4 == 0
+    image, label = draw_refuge(generator(seed, index), (size, size), glaucoma, traced=section == 0)
+    names = [name.format(number + 1) for name in _SAMPLE[section]]
+    if not glaucoma:
+        names = [name.replace("Glaucoma/g", "Non-Glaucoma/n") for name in names]
+    write_image(image, folder / names[0], quality=95, subsampling=0)
+    write_image(np.asarray(_VALUES, np.uint8)[label], folder / names[1])
+
+
+REFUGE = Source(
+    name="refuge",
+    title="REFUGE",
+    layout="\n".join(name.format(1) for names in _SAMPLE for name in names)
+    + "\n(Non-Glaucoma/n0001 beside Glaucoma/g0001; or re-packed: train|val|test/{Images,Masks}/*)",
+    terms=(
+        "For registered participants, not to be passed on; cite Orlando et al., Medical Image Analysis 59, 2020.\n"
+        "Register at https://refuge.grand-challenge.org, join the challenge, and download the images and annotations\n"
+        "of the training, validation and test sections."
+    ),
+    classes=("background", "rim", "cup"),
+    values=_VALUES,
+    counts={"training": 400, "validation": 400, "test": 400},
+    find=_find,
+    sample=_sample,
+    size=512,
+)

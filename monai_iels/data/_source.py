@@ -1,0 +1,147 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""What a data set is: where its files lie, what its labels mean, where it comes from, and how a sample is drawn."""
+
+import dataclasses
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from monai.config import PathLike
+from tqdm import tqdm
+
+from monai_iels._files import atomic
+from monai_iels.data._cases import Datalists, all_cases
+from monai_iels.data._problems import DataError, Problem, Problems
+from monai_iels.data._search import Search
+
+
+@dataclasses.dataclass(frozen=True)
+class Archive:
+    """The official download of a data set.
+
+    Args:
+        url: its address.
+        folder: the folder that it is unpacked into, below the user's root.
+        checksum: ``"sha256:..."`` or ``"md5:..."`` of the archive, where one is known.
+        contents: :func:`fingerprint` of the files inside, for archives that are packed anew at every download.
+    """
+
+    url: str
+    folder: str
+    checksum: str | None = None
+    contents: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """A data set.
+
+    Args:
+        name: the name of the data set on the command line, and of its bundle.
+        title: the name in a sentence.
+        layout: the official folders and files, as text.
+        terms: license, what to cite, where to register.
+        classes: names of the classes, background first.
+        values: for each class, the value or values that stand for it in a label file.
+        counts: cases per section in the official release.
+        find: lists the files of each section: ``find(search)``. A label may still be several files.
+        sample: draws one case, number ``index``, into a folder in the official layout:
+            ``sample(folder, index, seed, size)``.
+        size: default height of the drawn images.
+        archive: what can be downloaded without registering.
+        prepare: turns what ``find`` found into files for a network: ``prepare(datalists, cache_dir)``.
+    """
+
+    name: str
+    title: str
+    layout: str
+    terms: str
+    classes: tuple[str, ...]
+    values: tuple[int | tuple[int, ...], ...]
+    counts: dict[str, int]
+    find: Callable[[Search], Datalists]
+    sample: Callable[[Path, int, int, int], None]
+    size: int
+    archive: Archive | None = None
+    prepare: Callable[[Datalists, PathLike | None], Datalists] = lambda datalists, cache_dir: datalists
+
+    def read(self, root: PathLike, seed: int = 0, cache_dir: PathLike | None = None) -> Datalists:
+        """List the files of each section, as MONAI's data sets take them.
+
+        Args:
+            root: the folder that the data set was unpacked into.
+            seed: seed of the split, for releases without one.
+            cache_dir: where to put what is made once from the data; the user's cache folder by default.
+
+        Raises:
+            DataError: naming each file that is missing, unmatched or in the wrong place.
+        """
+        problems = Problems()
+        datalists = self.list_files(root, seed, cache_dir, problems)
+        problems.raise_if_any()
+        return self.prepare(datalists, cache_dir)
+
+    def list_files(self, root: PathLike, seed: int, cache_dir: PathLike | None, problems: Problems) -> Datalists:
+        """List the files of each section, and add to ``problems`` what is wrong with their names and places."""
+        search = Search(Path(os.path.abspath(Path(root).expanduser())), seed, cache_dir, problems)
+        datalists: Datalists = {}
+        with problems.collect():
+            datalists = self.find(search)
+            report_empty_sections(datalists, search.root, problems)
+        return datalists
+
+    def synthesize(self, root: PathLike, count: int = 60, seed: int = 0, size: int | None = None) -> Path:
+        """Draw a small set in the official layout and file formats, completely or not at all.
+
+        Args:
+            root: a folder that does not exist yet, or is empty.
+            count: number of cases over all sections.
+            seed: the same seed gives the same bytes.
+            size: height of the images; widths follow the originals' proportions.
+        """
+        root = Path(os.path.realpath(Path(root).expanduser()))
+        if root.exists() and (not root.is_dir() or any(root.iterdir())):
+            raise DataError(Problem("extra", str(root), "this is not a new or empty folder", "Choose another folder."))
+        with atomic(root) as folder:
+            folder.mkdir()
+            self.draw(folder, count, seed, size)
+        return root
+
+    def draw(self, folder: Path, count: int = 60, seed: int = 0, size: int | None = None) -> None:
+        """Draw a small set into an empty folder.
+
+        Raises:
+            ValueError: for a number that is too small.
+        """
+        size = self.size if size is None else size
+        if count < 2 * len(self.counts):
+            raise ValueError(f"count must be at least {2 * len(self.counts)} for {self.title}, got {count}")
+        if seed < 0:
+            raise ValueError(f"seed must not be negative, got {seed}")
+        if size < 24:
+            raise ValueError(f"size must be at least 24, got {size}: the structures need room")
+        for index in tqdm(range(count), desc=f"Drawing {self.title}", unit="image", disable=None):
+            self.sample(folder, index, seed, size)
+
+
+def report_empty_sections(datalists: Datalists, root: Path, problems: Problems) -> None:
+    """Add a problem for an empty training or validation section, if no other problem explains it."""
+    for name in ("training", "validation"):
+        if not datalists[name] and not problems:
+            problem = f"there are too few cases ({len(all_cases(datalists))}): none are left for {name}"
+            problems.add("missing", root, problem, "Add more cases.")
+
+
+def generator(seed: int, index: int) -> np.random.Generator:
+    """Return the random numbers of one drawn case, which do not depend on how many others are drawn."""
+    return np.random.default_rng([seed, index])

@@ -1,0 +1,266 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""What a person reads: one line per epoch and a summary after training, tables and pictures after evaluation."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import ignite.distributed as idist
+import numpy as np
+import pandas as pd
+import torch
+from ignite.engine import Events
+from ignite.handlers import ProgressBar
+from ignite.metrics import Average
+from monai.utils import string_list_all_gather
+
+from monai_iels._files import atomic, write_table
+from monai_iels._pictures import Panel, contact_sheet, curves, panel
+from monai_iels._run_folder import KEY_METRIC, OF_TRUTH, SHOWN_METRICS, RunFolder
+from monai_iels.handlers._phases import Phases, attach
+from monai_iels.tracking import add_files_to_run
+
+logger = logging.getLogger(__name__)
+
+
+class TrainingReport:
+    """Show a progress bar with the loss, one line per epoch, and at the end a summary with the next step.
+
+    The bar appears on a terminal only. The numbers go to ``history.csv``, those of each case to ``cases.csv``, and
+    ``curves.png`` shows them at the end.
+
+    Args:
+        output_dir: folder of the run.
+        evaluator: the engine that validates the network.
+
+    Attributes:
+        metrics: the numbers of the last epoch.
+    """
+
+    def __init__(self, output_dir: str, evaluator: Any) -> None:
+        self.folder = RunFolder(output_dir)
+        self.evaluator = evaluator
+        self.metrics: dict[str, float] = {}
+        self.history = pd.DataFrame()
+        self.cases = pd.DataFrame()
+        self.names: list[str] = []
+
+    def attach(self, engine: Any) -> None:
+        """Follow a trainer, and the names of the cases that its evaluator validates."""
+        self.evaluator.add_event_handler(Events.STARTED, lambda: self.names.clear())
+        self.evaluator.add_event_handler(Events.ITERATION_COMPLETED, self.collect_names)
+        Average(lambda output: output["loss"]).attach(engine, "loss")
+        if idist.get_rank() == 0:
+            bar = ProgressBar(bar_format=None, unit="batch", disable=None)
+            bar.attach(engine, output_transform=lambda output: {"loss": output["loss"]})
+        attach(engine, Phases.BEGIN, self.start)
+        engine.add_event_handler(Events.EPOCH_STARTED, self.start_epoch)
+        attach(engine, Phases.REPORT, self.report_epoch)
+        attach(engine, Phases.SUMMARIZE, self.summarize)
+
+    def start(self, engine: Any) -> None:
+        """Begin a training, or take over the numbers of the epochs that it continues."""
+        self.history, self.cases = self.folder.read_epochs(engine.state.epoch)
+
+    def start_epoch(self, engine: Any) -> None:
+        """Begin an epoch."""
+        self.began = time.monotonic()
+        self.learning_rate = engine.optimizer.param_groups[0]["lr"]
+
+    def collect_names(self, evaluator: Any) -> None:
+        """Keep the names of the cases of a validation's iteration."""
+        self.names += [_name(item) for item in evaluator.state.batch]
+
+    def report_epoch(self, engine: Any) -> None:
+        """Write the epoch's numbers, and log them in one line (a collective: every rank must call it)."""
+        is_validated = self.evaluator.state.epoch == engine.state.epoch
+        names = string_list_all_gather(self.names) if is_validated else []
+        if idist.get_rank() > 0:
+            return
+        epoch = float(engine.state.epoch)
+        self.metrics = {"loss": float(engine.state.metrics["loss"]), "learning_rate": self.learning_rate}
+        if is_validated:
+            self.metrics |= {name: float(value) for name, value in self.evaluator.state.metrics.items()}
+            cases = pd.DataFrame({"epoch": epoch, "case": names})
+            for name, details in self.evaluator.state.metric_details.items():
+                cases[name] = _per_part(details).nanmean(dim=1)[: len(names)].numpy()
+            self.cases = pd.concat([self.cases, cases], ignore_index=True)
+        self.metrics["seconds"] = time.monotonic() - self.began
+        row = pd.DataFrame([{"epoch": epoch, **self.metrics}])
+        self.history = pd.concat([self.history, row], ignore_index=True)
+        self.folder.write_epoch(self.history, self.cases)
+        self._log_epoch(engine.state)
+
+    def _log_epoch(self, state: Any) -> None:
+        epoch, last = state.epoch, state.max_epochs
+        line = f"epoch {epoch:>{len(str(last))}}/{last}  loss {self.metrics['loss']:.4f}"
+        for name, title in SHOWN_METRICS.items():
+            if name in self.metrics:
+                line += f"  {title} {self.metrics[name]:.3f}"
+            if name + OF_TRUTH in self.metrics:
+                line += f" (truth {self.metrics[name + OF_TRUTH]:.3f})"
+        line += f"  {duration(self.metrics['seconds'])}"
+        if epoch < last:
+            line += f", {duration((last - epoch) * self.history['seconds'].tail(5).mean())} left"
+        if self.evaluator.state.epoch == self.evaluator.state.best_metric_epoch == epoch:
+            line += "  best so far"
+        logger.info(line)
+
+    @idist.one_rank_only()
+    def summarize(self, engine: Any) -> None:
+        """Log what came out, where it is, and what to do next."""
+        if KEY_METRIC not in self.history:
+            return
+        with atomic(self.folder.curves) as part:
+            curves(self.history.to_dict("records"), part)
+        validated = self.history.dropna(subset=[KEY_METRIC])
+        if validated.empty:
+            return
+        best, last = validated.loc[validated[KEY_METRIC].idxmax()], validated.iloc[-1]
+        truth = {name.removesuffix(OF_TRUTH): value for name, value in best.items() if name.endswith(OF_TRUTH)}
+        table = pd.DataFrame({"best": best, "last": last, "truth": pd.Series(truth, dtype=float)})
+        table = table.reindex(SHOWN_METRICS).rename(index=SHOWN_METRICS)
+        evaluate = shlex.quote(str(self.folder.evaluate_arguments))
+        predict = shlex.quote(str(self.folder.inference_arguments))
+        lines = [
+            "",
+            table.to_string(float_format="{:.4f}".format, na_rep=""),
+            "",
+            f"Best weights (epoch {best['epoch']:.0f}): {self.folder.best_weights}",
+            f"Curves: {self.folder.curves}, from {self.folder.history}",
+            f"Next, evaluate it case by case: python -m monai.bundle run --args_file {evaluate}",
+            f"Or predict: python -m monai.bundle run --args_file {predict} --dataset_dir YOUR_IMAGES",
+        ]
+        logger.info("\n".join(lines))
+
+
+def _name(item: Mapping[str, Any]) -> str:
+    return Path(str(item["image"].meta["filename_or_obj"])).name
+
+
+def _per_part(details: Any) -> torch.Tensor:
+    """Return the details of a metric as one row per case and one column per class or region."""
+    values = torch.as_tensor(details).detach().cpu().double()
+    return values.reshape(len(values), -1)
+
+
+def duration(seconds: float) -> str:
+    """Return a time as people say it."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {seconds:02} s"
+
+
+@dataclass(eq=False, repr=False)
+class EvaluationReport:
+    """Write a table of all cases, its summary, and a contact sheet of the worst, median and best.
+
+    MONAI's ``MetricsSaver`` writes two files per metric. Here one table has all metrics, with the names of classes and
+    regions, and a class that was missed has the largest possible Hausdorff distance.
+
+    Args:
+        output_dir: folder for ``cases.csv``, ``summary.csv`` and ``contact_sheet.png``.
+        classes: names of the classes, background first.
+        regions: groups of classes whose convexity is measured, one number each; each class by itself if None.
+        section: name of the section that is evaluated.
+        training_dir: folder of the training, whose tracked run gets the files, too.
+    """
+
+    output_dir: str
+    classes: Sequence[str]
+    regions: Sequence[Sequence[int]] | None = None
+    section: str = "validation"
+    training_dir: str | None = None
+
+    def attach(self, engine: Any) -> None:
+        """Follow an evaluator.
+
+        Raises:
+            ValueError: if there are several processes.
+        """
+        if idist.get_world_size() > 1:
+            raise ValueError(
+                f"an evaluation runs in one process, got {idist.get_world_size()}; run it without torchrun"
+            )
+        self.panels: list[Panel] = []
+        engine.add_event_handler(Events.ITERATION_COMPLETED, self.collect)
+        engine.add_event_handler(Events.COMPLETED, self.write)
+
+    def collect(self, engine: Any) -> None:
+        """Keep a small picture of each case."""
+        for item, output in zip(engine.state.batch, engine.state.output, strict=True):
+            self.diagonal = float(np.linalg.norm(output["label"].shape[1:]))
+            image, truth, guess = (output[key].detach().cpu().numpy() for key in ("image", "label", "pred"))
+            self.panels.append(panel(_name(item), 0.0, image, truth.argmax(0), guess.argmax(0)))
+
+    def write(self, engine: Any) -> None:
+        """Write the tables and the sheet."""
+        folder = Path(self.output_dir)
+        cases_file, summary_file = folder / "cases.csv", folder / "summary.csv"
+        sheet_file = folder / "contact_sheet.png"
+        cases = self._cases(engine.state.metric_details)
+        summary = _statistics(cases.drop(columns="case"))
+        write_table(cases, cases_file)
+        write_table(summary.reset_index(), summary_file)
+        panels = [replace(p, score=score) for p, score in zip(self.panels, cases["mean_dice"], strict=True)]
+        scored = [p for p in panels if not np.isnan(p.score)]
+        with atomic(sheet_file) as part:
+            contact_sheet(scored or panels, self.classes, part)
+        if self.training_dir is not None:
+            add_files_to_run(self.training_dir, [cases_file, summary_file, sheet_file], "evaluation")
+        shown = summary[["mean", "median", "worst_5_percent"]].rename(columns={"worst_5_percent": "worst 5 %"})
+        lines = [
+            shown.to_string(index_names=False, float_format="%.4f"),
+            "",
+            f"{len(cases)} cases of the {self.section} section: {cases_file}",
+            f"Worst, median and best: {sheet_file}",
+        ]
+        logger.info("\n".join(lines))
+
+    def _cases(self, metric_details: Mapping[str, Any]) -> pd.DataFrame:
+        """Return one row per case: each metric's mean over classes or regions, and its parts if there are several."""
+        groups = self.regions if self.regions is not None else [[index] for index in range(1, len(self.classes))]
+        regions = ["+".join(self.classes[index] for index in group) for group in groups]
+        cases = pd.DataFrame({"case": [p.name for p in self.panels]})
+        for name, details in metric_details.items():
+            metric, values = name.removeprefix("val_"), _per_part(details)
+            if metric.startswith("hausdorff"):
+                values = values.nan_to_num(*3 * [self.diagonal])
+            cases[metric] = values.where(values.isfinite(), torch.nan).nanmean(dim=1).numpy()
+            parts = regions if metric.startswith("convexity") else self.classes[1:]
+            if values.shape[1] == len(parts) > 1:
+                for column, part in enumerate(parts):
+                    cases[f"{metric}_{part}"] = values[:, column].numpy()
+        return cases
+
+
+def _statistics(cases: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per metric, over the cases that have a finite value."""
+    finite = cases.where(np.isfinite(cases))
+    large_is_bad = finite.columns.str.startswith(("hausdorff", "roughness"))
+    statistics = {
+        "mean": finite.mean(),
+        "standard_deviation": finite.std(ddof=0),
+        "median": finite.median(),
+        "worst_5_percent": finite.quantile(0.05).mask(large_is_bad, finite.quantile(0.95)),
+        "cases": finite.count(),
+    }
+    return pd.DataFrame(statistics).rename_axis("metric")

@@ -1,0 +1,180 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""Track a training with MLflow, whatever happens to the server or to the training."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import ignite.distributed as idist
+import torch
+from ignite.engine import Events
+
+from monai_iels._errors import first_line
+from monai_iels._run_folder import RunFolder
+from monai_iels.handlers._phases import Phases, attach
+from monai_iels.handlers._reports import TrainingReport
+from monai_iels.handlers._training import TrainingStopped
+from monai_iels.tracking import Recorder, choose_address
+
+
+@dataclass(eq=False, repr=False)
+class Tracking:
+    """Track a training with MLflow: parameters, tags, metrics per epoch, artifacts, and how it ended.
+
+    MONAI's ``MLFlowHandler`` stops the training when the server does not answer. Here everything is written to a
+    journal in the folder of the run first, and delivered in the background; ``monai-iels tracking replay DIR`` delivers
+    the rest later.
+
+    Args:
+        output_dir: folder of the run, of its embedded database and of its artifacts.
+        report: measures the metrics of each epoch.
+        tracking_uri: address of a tracking server. ``MLFLOW_TRACKING_URI`` goes first; without both, a database in
+            ``output_dir`` is used. A user name and password in it are never written.
+        experiment_name: name of the experiment.
+        run_name: beginning of the run's name; the time and a random part follow.
+        parameters: settings of the run.
+        tags: what describes the run.
+        artifacts: files and folders below ``output_dir`` that are added at the end, if they exist.
+        resume: whether to continue the run in the journal.
+        system_metrics: whether to track memory and processor time, too.
+    """
+
+    output_dir: str
+    report: TrainingReport
+    tracking_uri: str | None = None
+    experiment_name: str = "monai_iels"
+    run_name: str = "training"
+    parameters: Mapping[str, Any] | None = None
+    tags: Mapping[str, Any] | None = None
+    artifacts: Sequence[str] = ()
+    resume: bool = False
+    system_metrics: bool = False
+
+    def __post_init__(self) -> None:
+        """Prepare the journal in the folder of the run."""
+        self.folder = RunFolder(self.output_dir)
+        self.signals = _Signals()
+        address = choose_address(self.output_dir, self.tracking_uri)
+        name = f"{self.run_name}-{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}"
+        self.recorder = Recorder(self.folder.tracking, address, self.experiment_name, name)
+
+    def attach(self, engine: Any) -> None:
+        """Follow a trainer in the first process."""
+        if idist.get_rank() > 0:
+            return
+        attach(engine, Phases.OPEN, self.open)
+        attach(engine, Phases.RECORD, self.record)
+        attach(engine, Phases.CLOSE, self.close)
+        engine.add_event_handler(Events.ITERATION_COMPLETED, self.signals.raise_hidden)
+        engine.add_event_handler(Events.EXCEPTION_RAISED, self.fail)
+
+    def open(self, engine: Any) -> None:
+        """Begin a run, or continue the one that was interrupted."""
+        files = [file for file in (self.folder.config, self.folder.start_picture) if file.exists()]
+        parameters = {**(self.parameters or {}), "max_epochs": engine.state.max_epochs}
+        self.recorder.open(parameters, self.tags or {}, files, self.resume)
+        self.signals.catch()
+
+    def record(self, engine: Any) -> None:
+        """Record the epoch's metrics."""
+        system = _system_metrics() if self.system_metrics else {}
+        self.recorder.log_metrics(engine.state.epoch, {**self.report.metrics, **system})
+
+    def close(self, engine: Any) -> None:
+        """Record the artifacts, and that the training has finished."""
+        self._close("FINISHED")
+
+    def fail(self, engine: Any, error: BaseException) -> None:
+        """Record that the training failed or was killed, and raise the error; a second SIGTERM is ignored meanwhile."""
+        self.signals.ignore_more()
+        error = self.signals.caught or error
+        status = "KILLED" if isinstance(error, KeyboardInterrupt | Terminated) else "FAILED"
+        stopped = first_line(error)[:500]
+        if not isinstance(error, TrainingStopped):  # whose sentence says it all
+            stopped = f"{type(error).__name__}: {stopped}"
+        self._close(status, stopped)
+        raise error
+
+    def _close(self, status: str, stopped: str = "") -> None:
+        try:
+            self.recorder.close(status, self._files(), stopped)
+        finally:
+            self.signals.release()
+
+    def _files(self) -> Iterator[Path]:
+        for name in self.artifacts:
+            path = self.folder.path / name
+            yield from (file for file in [path, *sorted(path.rglob("*"))] if file.is_file())
+
+
+class Terminated(SystemExit):
+    """SIGTERM, as an exception."""
+
+
+class _Signals:
+    """Turn SIGTERM and SIGINT into exceptions that Ignite's handlers see.
+
+    The exception is kept, since code that it interrupts may swallow it or raise an error of its own.
+    """
+
+    def __init__(self) -> None:
+        self.caught: BaseException | None = None
+        self._before: dict[int, Any] = {}
+
+    def catch(self) -> None:
+        """Catch signals from now on; only the main thread can."""
+        if threading.current_thread() is threading.main_thread():
+            self.caught = None
+            self._before = {number: signal.signal(number, self._raise) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def _raise(self, number: int, frame: FrameType | None) -> None:
+        self.caught = KeyboardInterrupt() if number == signal.SIGINT else Terminated(128 + number)
+        raise self.caught
+
+    def raise_hidden(self, engine: Any) -> None:
+        """Stop a training that went on after a signal."""
+        if self.caught is not None:
+            raise self.caught
+
+    def ignore_more(self) -> None:
+        """Ignore SIGTERM while the run is closed; Ctrl-C still works."""
+        if self._before:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def release(self) -> None:
+        """Treat signals as before."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before = {}
+
+
+def _system_metrics() -> dict[str, float]:
+    """Return the memory and processor time of this process."""
+    values = {"system/processor_seconds": time.process_time()}
+    with contextlib.suppress(ImportError):  # Windows has no such module
+        import resource
+
+        values["system/memory_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    if torch.cuda.is_available():
+        values["system/gpu_memory_mb"] = torch.cuda.max_memory_allocated() / 2**20
+    return values

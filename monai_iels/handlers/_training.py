@@ -1,0 +1,191 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""What a training needs beside MONAI's handlers: repeatable epochs, an end on NaN, and checkpoints."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+import ignite.distributed as idist
+import numpy as np
+import torch
+from ignite.engine import Events
+from ignite.handlers import Checkpoint
+from ignite.utils import manual_seed
+from monai.transforms import Randomizable
+from torch import nn
+
+from monai_iels._errors import first_line
+from monai_iels._run_folder import RunFolder
+from monai_iels.handlers._phases import Phases, attach
+from monai_iels.layers import InverseEvolutionLayer
+
+logger = logging.getLogger(__name__)
+
+
+class SeedEachEpoch:
+    """Draw all random numbers of an epoch from the seed and the epoch's number.
+
+    Shuffling, augmentation and the network then do the same in an epoch whether the training ran through or was
+    resumed just before it, so a checkpoint needs no random state.
+
+    Args:
+        seed: seed of the training.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+
+    def attach(self, engine: Any) -> None:
+        """Seed at the start of each of the engine's epochs."""
+        attach(engine, Phases.SEED, self)
+
+    def __call__(self, engine: Any) -> None:
+        """Seed, and begin a new pass over the data."""
+        words = np.random.SeedSequence([self.seed, engine.state.epoch, idist.get_rank()]).generate_state(1)
+        seed = int(words[0])
+        manual_seed(seed)
+        loader = engine.state.dataloader
+        transform = getattr(getattr(loader, "dataset", None), "transform", None)
+        if isinstance(transform, Randomizable):
+            transform.set_random_state(seed)
+        engine.set_data(loader)
+
+
+class TrainingStopped(ValueError):
+    """A training that had to end early, and why."""
+
+
+class StopOnNan:
+    """End a training whose loss is NaN or infinite.
+
+    Ignite's ``TerminateOnNan`` ends only its own process, and says nothing about the cause. This handler ends all
+    processes together, and :class:`TrainingStopped` names the likely cause once the summary is written.
+
+    Args:
+        network: the network in training.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        self.network = network
+        self.reason = ""
+
+    def attach(self, engine: Any) -> None:
+        """Look at the loss of each iteration."""
+        engine.add_event_handler(Events.ITERATION_COMPLETED, self)
+        attach(engine, Phases.FAIL, self.fail)
+
+    def __call__(self, engine: Any) -> None:
+        """End the training in all processes if the loss is NaN or infinite in one of them."""
+        bad = (~torch.isfinite(engine.state.output["loss"].detach())).float()
+        if idist.all_reduce(bad) > 0:
+            self.reason = f"The loss became NaN or infinite in epoch {engine.state.epoch}. {self._likely_cause()}"
+            logger.error(f"The training ends early. {self.reason}")
+            engine.terminate()
+
+    def _likely_cause(self) -> str:
+        gain = 0.0
+        for module in self.network.modules():
+            if isinstance(module, InverseEvolutionLayer):
+                gain = max([gain, *module.gains().values()])
+        if gain > 240:
+            return f"The layer amplifies up to {gain:.3g} times: raise iel_spacing, or lower iel_dt or iel_steps."
+        return "Lower learning_rate; if that does not help, look for values in the images that are not finite."
+
+    def fail(self, engine: Any) -> None:
+        """Raise if the training was ended.
+
+        Raises:
+            TrainingStopped: with the reason.
+        """
+        reason, self.reason = self.reason, ""
+        if reason:
+            idist.barrier()  # a process that fails early would have the first one killed while it writes
+            raise TrainingStopped(reason)
+
+
+@dataclass(eq=False, repr=False)
+class TrainingCheckpoint:
+    """Save the best weights and the whole state of the last epoch, and resume from it.
+
+    MONAI's ``CheckpointSaver`` forgets the best score when a training is resumed, and Ignite's ``Checkpoint`` gives
+    each epoch another file name. Here the names are those of :class:`~monai_iels._run_folder.RunFolder`, the best score
+    is part of the state, and a damaged last state falls back to the one before.
+
+    Args:
+        output_dir: folder of the run.
+        network: the inner network.
+        optimizer: its optimizer.
+        lr_scheduler: its schedule.
+        evaluator: the engine that validates the network and knows the best score.
+        resume: whether to resume from the last state.
+    """
+
+    output_dir: str
+    network: nn.Module
+    optimizer: torch.optim.Optimizer
+    lr_scheduler: torch.optim.lr_scheduler.LRScheduler
+    evaluator: Any
+    resume: bool = False
+
+    def attach(self, engine: Any) -> None:
+        """Resume when the engine starts, and save after each epoch."""
+        self.folder = RunFolder(self.output_dir)
+        parts = {"network": self.network, "optimizer": self.optimizer, "lr_scheduler": self.lr_scheduler}
+        self.parts: dict[str, Any] = parts
+        if getattr(engine, "scaler", None) is not None:
+            self.parts["scaler"] = engine.scaler
+        attach(engine, Phases.RESTORE, self.restore)
+        attach(engine, Phases.SAVE, self.save)
+
+    def restore(self, engine: Any) -> None:
+        """Load the last state if a training is resumed.
+
+        Raises:
+            ValueError: if the state cannot be read, or belongs to a training with other settings.
+        """
+        if not self.resume:
+            return
+        state = self.folder.load_state()
+        if state is None:
+            logger.warning(f"{self.folder.path} has no state to resume from; the training starts at its first epoch.")
+            return
+        try:
+            Checkpoint.load_objects(to_load=self.parts, checkpoint=state)
+        except (RuntimeError, ValueError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"{self.folder.last_state} belongs to a training with other settings ({first_line(error)}); "
+                "resume with the same settings, or choose another output_dir"
+            ) from error
+        if state["epoch"] >= engine.state.max_epochs:
+            logger.warning(f"The training has finished its {state['epoch']} epochs; raise --epochs to continue it.")
+        engine.state.epoch = state["epoch"]
+        engine.state.iteration = state["iteration"]
+        self.evaluator.state.best_metric = state["best_metric"]
+        self.evaluator.state.best_metric_epoch = state["best_metric_epoch"]
+        logger.info(f"Resuming after epoch {state['epoch']} of {engine.state.max_epochs}.")
+
+    @idist.one_rank_only()
+    def save(self, engine: Any) -> None:
+        """Save the state, and the weights if they are the best so far."""
+        best = self.evaluator.state
+        state = {name: part.state_dict() for name, part in self.parts.items()}
+        best_weights = state["network"] if best.best_metric_epoch == engine.state.epoch else None
+        state.update(
+            epoch=engine.state.epoch,
+            iteration=engine.state.iteration,
+            best_metric=float(best.best_metric),
+            best_metric_epoch=best.best_metric_epoch,
+        )
+        self.folder.save_state(state, best_weights)

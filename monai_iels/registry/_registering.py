@@ -1,0 +1,204 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Register the best weights of a training: log both models, check them, tag them, choose the champion."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import ignite.distributed as idist
+import mlflow
+import monai
+import nibabel
+import numpy as np
+import PIL
+import torch
+from mlflow.models import ModelSignature
+from mlflow.types import ParamSchema, ParamSpec, Schema, TensorSpec
+from monai.bundle import ConfigParser
+from torch import nn
+
+from monai_iels._errors import first_line
+from monai_iels._files import read_json
+from monai_iels._run_folder import KEY_METRIC, RunFolder
+from monai_iels.registry._self_check import check_network, check_predictor
+from monai_iels.registry._versions import SAME_DATA, beats_champion
+from monai_iels.tracking import Journal, deliver, remember_secrets, signed_in
+
+logger = logging.getLogger(__name__)
+
+_REQUIREMENTS = [
+    f"monai=={monai.__version__}",
+    f"numpy=={np.__version__}",
+    f"torch=={torch.__version__.split('+')[0]}",
+]
+_FILE_REQUIREMENTS = ["matplotlib", "mlflow", f"nibabel=={nibabel.__version__}", f"pillow=={PIL.__version__}"]
+_LARGEST_REQUEST = 64_000_000
+_ABOUT = {
+    "input": "an array (height, width, 3) of bytes or (x, y, z), or a table with one base64 file per row in 'image': "
+    "PNG, JPEG, TIFF, BMP or GIF in 2-D, NIfTI in 3-D",
+    "output": "an array of labels, or a table with the column 'label' or 'probabilities'",
+}
+_SERVING = Path(__file__).parents[1] / "_serving.py"
+_TAGS = ("source", *SAME_DATA, "dataset_synthetic", "bundle", "bundle_version")
+
+
+def register(output_dir: str, name: str, tracking_uri: str | None = None) -> bool:
+    """Register the best weights of a training as new versions of ``name`` and ``name-predict``.
+
+    Both get the alias ``candidate``. They also get ``champion`` if there is none yet, or if their key metric is better
+    than the champion's on the same data.
+
+    Args:
+        output_dir: folder of a tracked training.
+        name: name of the registered model.
+        tracking_uri: address of the server; the one that the training was tracked at by default.
+
+    Returns:
+        whether it was registered; if not, a warning says why, and nothing else stops.
+    """
+    if idist.get_rank() > 0:
+        return False
+    folder = RunFolder(output_dir)
+    journal = Journal(folder.tracking)
+    status = journal.status()
+    if status != "FINISHED" or not folder.best_weights.exists():
+        ended = f"its tracked training ended as {status}" if status else "it has no tracked training that finished"
+        logger.warning(f"{name} was not registered from {folder.path}: {ended}.")
+        return False
+    try:
+        address = tracking_uri or journal.address()
+        run_id = str(deliver(journal, address))
+        with server_in_use(address):
+            _register(folder, name, run_id, _tags(folder, journal, run_id))
+    except Exception as error:
+        logger.warning(
+            f"{name} was not registered ({first_line(error)}). "
+            f"Later: monai-iels registry register {name} --root {folder.path}"
+        )
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def server_in_use(uri: str) -> Iterator[None]:
+    """Use a tracking server, and the registry in it, for a while; MLflow notes both in the environment."""
+    names = ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI", "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR")
+    environment = {name: os.environ.get(name) for name in names}
+    before = mlflow.get_tracking_uri() if mlflow.is_tracking_uri_set() else ""
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+    try:
+        with signed_in(remember_secrets(uri)) as reachable:
+            mlflow.set_tracking_uri(reachable)
+            mlflow.set_registry_uri(reachable)
+            yield
+    finally:
+        mlflow.set_tracking_uri(before)
+        mlflow.set_registry_uri("")
+        for name, value in environment.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+
+
+def _register(folder: RunFolder, name: str, run_id: str, tags: Mapping[str, str]) -> None:
+    client = mlflow.MlflowClient()
+    models = _log_models(client, folder, name, run_id)
+    versions = {model: str(mlflow.register_model(uri, model).version) for model, uri in models.items()}
+    for model, version in versions.items():
+        for key, value in tags.items():
+            client.set_model_version_tag(model, version, key, value)
+        client.set_registered_model_alias(model, "candidate", version)
+        is_champion = beats_champion(client, model, tags)
+        if is_champion:
+            client.set_registered_model_alias(model, "champion", version)
+        logger.info(f"Registered {model} version {version}{', the new champion' if is_champion else ''}.")
+
+
+def _log_models(client: mlflow.MlflowClient, folder: RunFolder, name: str, run_id: str) -> dict[str, str]:
+    """Log both models with the training's run, and return the address of each."""
+    config = _inference_config(folder)
+    network = ConfigParser(config).get_parsed_content("network_def")
+    network.load_state_dict(folder.load_best_weights())
+    before = client.get_run(run_id).info
+    try:
+        with mlflow.start_run(run_id=run_id):
+            return {name: _log_network(network.eval(), config), f"{name}-predict": _log_predictor(folder, config)}
+    finally:
+        client.set_terminated(run_id, before.status, end_time=before.end_time)
+
+
+def _inference_config(folder: RunFolder) -> dict[str, Any]:
+    """Return the inference config with this training's settings, without its paths."""
+    arguments = read_json(folder.inference_arguments, "config_file")
+    config = ConfigParser.load_config_file(arguments.pop("config_file"))
+    config.update({key: value for key, value in arguments.items() if key not in ("bundle_root", "output_dir")})
+    return config
+
+
+def _tags(folder: RunFolder, journal: Journal, run_id: str) -> dict[str, str]:
+    """Return the tags of a version: its score, and on which data it was measured."""
+    known = journal.tags_and_parameters()
+    tags = {key: str(known.get(key, "")) for key in _TAGS}
+    return {KEY_METRIC: repr(folder.best_score()), "run_id": run_id, **tags}
+
+
+def _log_network(network: nn.Module, config: dict[str, Any]) -> str:
+    """Log the network in MLflow's pickle-free format, compare it after loading, and return its address."""
+    if any(module.training for module in network.modules()):
+        raise ValueError("the network must be in eval mode to be logged; call network.eval() first")
+    dims, channels = config["spatial_dims"], config["in_channels"]
+    shapes = [(-1, count, *([-1] * dims)) for count in (channels, config["num_classes"])]
+    inputs, outputs = (Schema([TensorSpec(np.dtype(np.float32), shape)]) for shape in shapes)
+    example = np.random.default_rng(0).random((2, channels, *range(32, 32 + 16 * dims, 16)), dtype=np.float32)
+    info = mlflow.pytorch.log_model(
+        network,
+        name="network",
+        signature=ModelSignature(inputs, outputs),
+        input_example=example,
+        pip_requirements=_REQUIREMENTS,
+    )
+    loaded = mlflow.pytorch.load_model(info.model_uri)
+    check_network(loaded, network, [example.shape, (1, channels, *([48] * dims))])
+    return str(info.model_uri)
+
+
+def _log_predictor(folder: RunFolder, config: dict[str, Any]) -> str:
+    """Log the model that takes images, as code with its config and weights, and compare it with the bundle.
+
+    It has no schema of inputs, since MLflow would turn any numbers into bytes without a word; it checks them itself.
+    """
+    params = [
+        ParamSpec("probabilities", "boolean", False),
+        ParamSpec("format", "string", "array"),
+        ParamSpec("max_values", "long", _LARGEST_REQUEST),
+    ]
+    with tempfile.TemporaryDirectory() as scratch:
+        file = Path(scratch) / "config.json"
+        file.write_text(json.dumps(config), encoding="utf-8")
+        info = mlflow.pyfunc.log_model(
+            name="predict",
+            python_model=str(_SERVING),
+            artifacts={"config": str(file), "weights": str(folder.best_weights)},
+            signature=ModelSignature(params=ParamSchema(params)),
+            model_config={"max_values": _LARGEST_REQUEST},
+            metadata=_ABOUT,
+            pip_requirements=[*_REQUIREMENTS, *_FILE_REQUIREMENTS],
+        )
+        check_predictor(mlflow.pyfunc.load_model(info.model_uri), folder, config, Path(scratch))
+    return str(info.model_uri)

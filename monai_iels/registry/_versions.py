@@ -1,0 +1,74 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Registered versions: which there are, which one is the champion, and back to a checkpoint."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import mlflow
+
+from monai_iels._files import save_weights
+from monai_iels._run_folder import KEY_METRIC
+
+SAME_DATA = ("dataset_fingerprint", "section")
+"""Tags that two versions must share to be compared."""
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version of a registered model."""
+
+    model: str
+    version: str
+    dice: str
+    data: str
+    aliases: tuple[str, ...]
+
+
+def list_versions() -> list[Version]:
+    """Return all registered versions."""
+    client = mlflow.MlflowClient()
+    found = []
+    for model in client.search_registered_models():
+        aliases = defaultdict(list)
+        for alias, version in model.aliases.items():
+            aliases[str(version)].append(alias)
+        versions = client.search_model_versions(f"name='{model.name}'")
+        for version in sorted(versions, key=lambda v: int(v.version)):
+            tags, number = version.tags, str(version.version)
+            data = tags.get("source", "") + (" (synthetic)" if tags.get("dataset_synthetic") == "True" else "")
+            found.append(Version(model.name, number, tags.get(KEY_METRIC, "")[:6], data, tuple(aliases[number])))
+    return found
+
+
+def beats_champion(client: mlflow.MlflowClient, model: str, tags: Mapping[str, str]) -> bool:
+    """Return whether a version should become the champion: the first one, or a better one on the same data."""
+    if "champion" not in client.get_registered_model(model).aliases:
+        return True
+    champion = client.get_model_version_by_alias(model, "champion").tags
+    if any(champion.get(key) != tags[key] for key in SAME_DATA):
+        return False
+    return float(tags[KEY_METRIC]) > float(champion.get(KEY_METRIC, "-inf"))
+
+
+def promote(name: str, version: str, alias: str) -> None:
+    """Move an alias to a version by hand."""
+    mlflow.MlflowClient().set_registered_model_alias(name, alias, version)
+
+
+def export_version(name: str, version: str, file: Path) -> None:
+    """Write the weights of a registered network as a checkpoint that a bundle loads."""
+    model = mlflow.pytorch.load_model(f"models:/{name}/{version}")
+    save_weights({key: value.detach().clone() for key, value in model.state_dict().items()}, file)

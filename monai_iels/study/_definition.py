@@ -1,0 +1,149 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""What a study is: a bundle, its variants as overrides of the bundle's config, and seeds."""
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from monai.bundle import ReferenceResolver
+from monai.bundle.utils import ID_SEP_KEY
+
+from monai_iels._prediction import unknown_key
+from monai_iels._yaml import read_mapping
+from monai_iels.bundle._keys import known_keys
+
+Overrides: TypeAlias = dict[str, Any]
+"""Values for keys of a bundle's config."""
+
+_KEYS = {"bundle", "variants", "seeds"}
+_SET_BY_THE_STUDY = {"bundle_root", "cache_dir", "dataset_dir", "experiment_name", "output_dir", "resume"}
+_SET_BY_THE_STUDY |= {"run_name", "run_tags", "seed", "track", "tracking_uri"}
+
+
+@dataclass(frozen=True)
+class Study:
+    """A comparison of variants of one bundle.
+
+    Args:
+        name: name of the study.
+        bundle: folder of the bundle.
+        variants: the overrides of each variant. ``GROUP / VARIANT`` puts a variant in a group. The first variant of
+            each group is its baseline.
+        seeds: each variant is trained once with each of them.
+        file: the YAML file of the study.
+    """
+
+    name: str
+    bundle: Path
+    variants: dict[str, Overrides]
+    seeds: list[int]
+    file: Path
+
+
+def read_study(file: Path, seeds: int | None = None) -> Study:
+    """Read the YAML file of a study.
+
+    Args:
+        file: has ``bundle``, ``variants`` (overrides by name) and ``seeds`` (how many).
+        seeds: how many seeds, instead of the number in the file.
+
+    Raises:
+        ValueError: if the file is not a study.
+    """
+    content = read_mapping(file, "a study")
+    if set(content) != _KEYS:
+        raise ValueError(f"{file} must have the keys bundle, variants and seeds, got {', '.join(content) or 'none'}")
+    variants = content["variants"]
+    if not isinstance(variants, dict) or not variants:
+        raise ValueError(f"{file}: 'variants' must list at least one variant, such as {{U-Net: {{}}}}, got {variants}")
+    for name, overrides in variants.items():
+        if not isinstance(overrides, dict) or not all(isinstance(key, str) for key in (name, *overrides)):
+            kind = "a name with overrides, such as {iel_steps: 0}"
+            raise ValueError(f"{file}: variant '{name}' must be {kind}, got {overrides}")
+    if len({slug(name) for name in variants}) < len(variants):
+        raise ValueError(f"{file}: the names of the variants must differ in letters or digits, got {list(variants)}")
+    count = content["seeds"] if seeds is None else seeds
+    if not isinstance(count, int) or count < 1:
+        place = f"{file}: 'seeds'" if seeds is None else "--seeds"
+        raise ValueError(f"{place} must be at least 1, got {count}")
+    return Study(file.stem, _find_bundle(file, str(content["bundle"])), variants, list(range(count)), file)
+
+
+def _find_bundle(file: Path, name: str) -> Path:
+    """Find a bundle by its name beside the study's own bundle, or by its path relative to the study's file."""
+    home = Path(os.path.abspath(file)).parent
+    for folder in (home.parent.parent / name, Path(os.path.abspath(home / name))):
+        if (folder / "configs" / "train.json").exists():
+            return folder
+    raise ValueError(f"{file}: there is no bundle '{name}'; give its name or its path relative to this file")
+
+
+def slug(name: str) -> str:
+    """Return a variant's name in a form that can be a file name."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def by_group(variants: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Return, for each group, the full names of its variants by their short names; the baseline is first."""
+    groups: dict[str, dict[str, str]] = {}
+    for variant in variants:
+        group, _, name = variant.rpartition(" / ")
+        groups.setdefault(group, {})[name] = variant
+    return groups
+
+
+def select_variants(study: Study, names: Sequence[str]) -> Study:
+    """Return a study with only some of its variants, and the baselines of their groups.
+
+    Raises:
+        ValueError: if the study does not have one of the names.
+    """
+    for name in names:
+        if name not in study.variants:
+            raise ValueError(f"--variants: there is no variant '{name}'; choose from {', '.join(study.variants)}")
+    selected = set(names)
+    for group in by_group(study.variants).values():
+        baseline, *others = group.values()
+        if selected.intersection(others):
+            selected.add(baseline)
+    return replace(study, variants={name: study.variants[name] for name in study.variants if name in selected})
+
+
+def presets(bundle: Path) -> dict[str, Overrides]:
+    """Return the settings that a bundle's studies can run with, by name. ``paper`` is the bundle as it is."""
+    file = bundle / "presets.yaml"
+    found = read_mapping(file, "presets") if file.exists() else {}
+    for name, overrides in found.items():
+        if not isinstance(overrides, dict):
+            raise ValueError(f"{file}: '{name}' must hold overrides, such as {{epochs: 10}}, got {overrides}.")
+    return {"paper": {}, **found}
+
+
+def check_overrides(study: Study) -> None:
+    """Check that the bundle's configs know every key that a variant or a preset overrides, or the key that holds it.
+
+    Raises:
+        ValueError: for the first key that is unknown, or that the study sets itself.
+    """
+    known = known_keys(study.bundle)
+    places = {f"preset '{name}'": overrides for name, overrides in presets(study.bundle).items()}
+    places.update({f"variant '{name}'": overrides for name, overrides in study.variants.items()})
+    for place, overrides in places.items():
+        for key in overrides:
+            if key in _SET_BY_THE_STUDY:
+                raise ValueError(f"{study.name}, {place}: '{key}' is set by the study itself; remove it")
+            if ReferenceResolver.normalize_id(key).split(ID_SEP_KEY)[0] not in known:
+                raise ValueError(f"{study.name}, {place}: {unknown_key(key, known)}")

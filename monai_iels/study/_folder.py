@@ -1,0 +1,111 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""The folder of a study: which files it holds, and the lock that keeps other processes out."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TypeVar
+
+from filelock import FileLock, Timeout
+
+from monai_iels._files import read_json
+from monai_iels._run_folder import RunFolder
+from monai_iels.study._definition import Overrides, slug
+
+Summary = TypeVar("Summary", bound="StudySummary")
+
+
+@dataclass(frozen=True)
+class StudySummary:
+    """What a study compares: all variants and seeds that were ever asked for in its folder.
+
+    Args:
+        study: its name.
+        bundle: name of the bundle.
+        preset: name of the settings that all variants share.
+        settings: these settings.
+        synthetic: whether the images are drawn.
+        variants: the overrides of each variant.
+        seeds: all seeds.
+        command: gives the same results.
+    """
+
+    study: str
+    bundle: str
+    preset: str
+    settings: Overrides
+    synthetic: bool
+    variants: dict[str, Overrides]
+    seeds: list[int]
+    command: str
+
+    @classmethod
+    def read(cls: type[Summary], file: Path) -> Summary:
+        """Read a summary from JSON.
+
+        Raises:
+            ValueError: if the file is damaged.
+        """
+        names = [item.name for item in fields(cls)]
+        content = read_json(file, *names)
+        return cls(**{name: content[name] for name in names})
+
+
+class StudyFolder:
+    """Everything that a study writes; each training has a :class:`RunFolder` of its own in it.
+
+    Args:
+        path: the ``output_dir`` of the study.
+
+    Attributes:
+        summary: what was asked for.
+        tracking: folder of the journal of the run that all trainings are nested under.
+        cache: folder for data that the trainings share.
+        results: all numbers of the page.
+        table: one row per variant.
+        report: the page as Markdown.
+        page: the page as HTML, with its pictures in it.
+        curves: metrics per epoch.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(os.path.abspath(path))
+        self.summary = self.path / "study.json"
+        self.tracking = self.path / "tracking"
+        self.cache = self.path / "cache"
+        self.results = self.path / "results.json"
+        self.table = self.path / "table.csv"
+        self.report = self.path / "report.md"
+        self.page = self.path / "report.html"
+        self.curves = self.path / "curves.png"
+
+    def training(self, variant: str, seed: int) -> RunFolder:
+        """Return the folder of one training."""
+        return RunFolder(self.path / slug(variant) / f"seed-{seed}")
+
+    @contextmanager
+    def only_one_process(self) -> Iterator[None]:
+        """Keep other processes from running the same study at the same time.
+
+        Raises:
+            ValueError: if another process is running it.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            with FileLock(self.path / ".study.lock", timeout=0):
+                yield
+        except Timeout:
+            sentence = f"another process is running the study in {self.path}; wait until it has finished"
+            raise ValueError(sentence) from None

@@ -1,0 +1,162 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""The page of a study: JSON, CSV, Markdown, pictures and HTML."""
+
+import base64
+import html
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import numpy as np
+import pandas as pd
+
+from monai_iels._files import write_table, write_text
+from monai_iels._pictures import layer_sheet, study_curves
+from monai_iels.study._comparison import compare_variants
+from monai_iels.study._definition import by_group
+from monai_iels.study._folder import StudyFolder
+from monai_iels.study._results import LAST_EPOCHS, Results, save_results
+
+
+def write_report(results: Results, folder: Path, trainings: Path | None = None) -> Path:
+    """Write the study as JSON, CSV, Markdown, PNG, and as one HTML page that contains its pictures.
+
+    Args:
+        results: the numbers of all trainings.
+        folder: where to write.
+        trainings: folder of the study, for pictures of the data; by default the page has none.
+
+    Returns:
+        the HTML page.
+    """
+    files = StudyFolder(folder)
+    comparison = compare_variants(results)
+    save_results(results, files.results)
+    write_table(comparison, files.table)
+    for old in files.path.glob("panels*.png"):
+        old.unlink()
+    pictures = list(_draw_curves(results, files))
+    if trainings is not None:
+        pictures += _draw_panels(results, files, StudyFolder(trainings))
+    content = {
+        "results": results,
+        "title": f"{results.bundle}: {results.study.replace('_', ' ')}",
+        "settings": list(_settings(results)),
+        "last_epochs": LAST_EPOCHS,
+        "groups": {group: rows.to_dict("records") for group, rows in comparison.groupby("group", sort=False)},
+        "truth": comparison.groupby("group")[["roughness_of_truth", "convexity_of_truth"]].mean(),
+        "pictures": pictures,
+    }
+    content["notes"] = _TEMPLATES.get_template("notes.txt").render(content).splitlines()
+    write_text(_TEMPLATES.get_template("report.md").render(content), files.report)
+    write_text(_TEMPLATES.get_template("report.html").render(content), files.page)
+    return files.page
+
+
+def _draw_curves(results: Results, files: StudyFolder) -> Iterator[Path]:
+    groups: dict[str, dict[str, list[pd.DataFrame]]] = {}
+    for group, variants in by_group(results.variants).items():
+        for name, variant in variants.items():
+            if results.finished(variant):
+                groups.setdefault(group, {})[name] = [run.history for run in results.finished(variant)]
+    if groups:
+        study_curves(groups, files.curves)
+        yield files.curves
+
+
+def _draw_panels(results: Results, files: StudyFolder, trainings: StudyFolder) -> Iterator[Path]:
+    groups = by_group(results.variants)
+    for number, (group, variants) in enumerate(groups.items()):
+        rows: list[dict[str, np.ndarray]] = []
+        for name, variant in variants.items():
+            run = results.of_variant(variant)[0]
+            source = trainings.training(variant, run.seed).panels
+            if run.finished and source.exists():
+                _add_column(rows, name, source)
+        if rows:
+            file = files.path / (f"panels-{number}.png" if len(groups) > 1 else "panels.png")
+            layer_sheet(rows, f"{group}: after the last epoch" if group else "After the last epoch", file)
+            yield file
+
+
+def _add_column(rows: list[dict[str, np.ndarray]], name: str, file: Path) -> None:
+    """Add the predictions of a variant to the rows, one row per case, which begin with the image and the truth."""
+    with np.load(file) as arrays:
+        count = len({key.split("/")[0] for key in arrays})
+        for index in range(count):
+            if len(rows) == index:
+                rows.append({"image": arrays[f"{index}/image"], "truth": arrays[f"{index}/truth"]})
+            rows[index][name] = arrays[f"{index}/evaluation"]
+
+
+def _settings(results: Results) -> Iterator[str]:
+    """Yield the settings that all variants share, and which settings of the preset they do not share."""
+    preset, variants = results.settings, list(results.variants.values())
+    for key in dict.fromkeys([*preset, *variants[0]]):
+        values = [variant.get(key, preset.get(key)) for variant in variants]
+        if all(value == values[0] for value in values):
+            yield f"its own {key}" if isinstance(values[0], dict) else f"{key} {values[0]}"
+        elif key in preset:
+            yield f"{key} set by each variant"
+
+
+def _number(value: float, form: str = ".3f") -> str:
+    return "" if pd.isna(value) else format(value, form)
+
+
+def _value(row: dict[str, Any], name: str) -> str:
+    """Return a mean with its standard deviation and its difference to the baseline, where it has these."""
+    if not row["seeds"]:
+        return (row["not_finished"] or "missing") if name == "dice" else ""
+    text = _number(row[name])
+    if pd.notna(row[f"{name}_deviation"]):
+        text += f" ± {row[f'{name}_deviation']:.3f}"
+    if pd.notna(row.get(f"{name}_gain")):
+        text += f" ({row[f'{name}_gain']:+.3f}, {row[f'{name}_gain_low']:+.3f} to {row[f'{name}_gain_high']:+.3f})"
+    return text
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _as_text(text: str) -> str:
+    """Return Markdown that shows a text as it is: no HTML, no formatting, no links, on one line."""
+    escaped = html.escape(_one_line(text), quote=False)
+    return re.sub(r"([\\`*\[\]|~]|(?<!\w)_|_(?!\w)|:(?=//)|@|(?<=www)\.)", r"\\\1", escaped)
+
+
+def _as_code(text: str) -> str:
+    """Return Markdown that shows a text as code, between more backticks than it has in a row."""
+    longest = max((len(ticks) for ticks in re.findall("`+", text)), default=0)
+    space = " " if "`" in text else ""
+    return "`" * (longest + 1) + space + _one_line(text) + space + "`" * (longest + 1)
+
+
+def _as_address(file: Path) -> str:
+    """Return a picture as an address that contains it."""
+    return f"data:image/png;base64,{base64.b64encode(file.read_bytes()).decode()}"
+
+
+_TEMPLATES = jinja2.Environment(
+    loader=jinja2.PackageLoader("monai_iels.study"),
+    autoescape=jinja2.select_autoescape(),
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+    undefined=jinja2.StrictUndefined,
+)
+_TEMPLATES.filters.update(number=_number, value=_value, one_line=_one_line)
+_TEMPLATES.filters.update(as_text=_as_text, as_code=_as_code, as_address=_as_address)

@@ -1,0 +1,169 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""What a study found: the numbers of its trainings, from their folders or from ``results.json``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from monai_iels._files import write_json
+from monai_iels._run_folder import KEY_METRIC, RunFolder
+from monai_iels.study._folder import StudyFolder, StudySummary
+from monai_iels.tracking import Journal
+
+LAST_EPOCHS = 3
+_NOISY_METRIC = "val_dice_on_noisy_labels"
+_CASE_METRICS = [KEY_METRIC, _NOISY_METRIC, "val_roughness", "val_convexity"]
+_EPOCH_METRICS = [*_CASE_METRICS, "val_roughness_of_truth", "val_convexity_of_truth", "loss", "seconds"]
+_TABLES = ("history", "cases", "cases_stopped_early")
+_DIGITS = 5
+
+
+@dataclass(frozen=True, eq=False)
+class RunResult:
+    """The numbers of one training; without tables if it did not finish.
+
+    Args:
+        variant: its variant.
+        seed: its seed.
+        status: ``FINISHED``, ``FAILED``, ``KILLED``, ``RUNNING`` or ``MISSING``.
+        stopped: why it did not finish.
+        stopped_early_at: the epoch with the best Dice on labels that are as noisy as those of the training.
+        history: one row per epoch, one column per metric; NaN where an epoch was not validated.
+        cases: one row per validation case, one column per metric: means over the last three validated epochs.
+        cases_stopped_early: the same at the epoch ``stopped_early_at``.
+    """
+
+    variant: str
+    seed: int
+    status: str
+    stopped: str = ""
+    stopped_early_at: int | None = None
+    history: pd.DataFrame = field(default_factory=pd.DataFrame)
+    cases: pd.DataFrame = field(default_factory=pd.DataFrame)
+    cases_stopped_early: pd.DataFrame = field(default_factory=pd.DataFrame)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the training finished."""
+        return self.status == "FINISHED"
+
+    @property
+    def ending(self) -> str:
+        """How the training ended, and why."""
+        return f"{self.status} ({self.stopped})" if self.stopped else self.status
+
+
+@dataclass(frozen=True, eq=False)
+class Results(StudySummary):
+    """What a study compares, and the numbers of all its trainings.
+
+    Args:
+        versions: of the packages that were used.
+        runs: one per variant and seed.
+    """
+
+    versions: dict[str, str]
+    runs: list[RunResult]
+
+    def of_variant(self, variant: str) -> list[RunResult]:
+        """Return all trainings of a variant."""
+        return [run for run in self.runs if run.variant == variant]
+
+    def finished(self, variant: str) -> list[RunResult]:
+        """Return the trainings of a variant that finished."""
+        return [run for run in self.of_variant(variant) if run.finished]
+
+
+def read_results(folder: Path) -> Results:
+    """Read the results of a study from the folders of its trainings, or from ``results.json`` if there are none.
+
+    Args:
+        folder: output folder of a study, or a folder with its ``results.json``.
+
+    Raises:
+        FileNotFoundError: if the folder has no results.
+        ValueError: if a file is damaged.
+    """
+    files = StudyFolder(folder)
+    if files.summary.exists():
+        summary = StudySummary.read(files.summary)
+        trainings = {key: files.training(*key) for key in product(summary.variants, summary.seeds)}
+        if any(training.path.exists() for training in trainings.values()):
+            runs = [_read_run(*key, training) for key, training in trainings.items()]
+            return Results(**vars(summary), versions=_versions(trainings.values()), runs=runs)
+    if not files.results.exists():
+        raise FileNotFoundError(f"{folder} has neither trainings nor a results.json; run the study first")
+    saved = Results.read(files.results)
+    return replace(saved, runs=[_run_from_json(content) for content in vars(saved)["runs"]])
+
+
+def _read_run(variant: str, seed: int, folder: RunFolder) -> RunResult:
+    journal = Journal(folder.tracking)
+    status = journal.status()
+    if status != "FINISHED":
+        running = "RUNNING" if journal.entries() else "MISSING"
+        return RunResult(variant, seed, status or running, journal.tags_and_parameters().get("stopped", ""))
+    table, cases = folder.read_history(), folder.read_cases()
+    if table.empty or cases.empty:
+        raise ValueError(f"{folder.path} lacks {folder.history.name} or {folder.cases.name}; train it again")
+    history = table[[name for name in _EPOCH_METRICS if name in table]].round(_DIGITS)
+    history.index = table["epoch"].astype(int)
+    deciding_metric = history[_NOISY_METRIC if _NOISY_METRIC in history else KEY_METRIC]
+    stopped_early_at = int(deciding_metric.fillna(-1.0).idxmax())
+    return RunResult(
+        variant,
+        seed,
+        status,
+        stopped_early_at=stopped_early_at,
+        history=history,
+        cases=_case_means(cases, sorted(cases["epoch"].unique())[-LAST_EPOCHS:]),
+        cases_stopped_early=_case_means(cases, [stopped_early_at]),
+    )
+
+
+def _case_means(cases: pd.DataFrame, epochs: Sequence[float]) -> pd.DataFrame:
+    """Return the metrics of each case as means over some epochs."""
+    metrics = [name for name in _CASE_METRICS if name in cases]
+    return cases[cases["epoch"].isin(epochs)].groupby("case")[metrics].mean().round(_DIGITS)
+
+
+def _versions(folders: Iterable[RunFolder]) -> dict[str, str]:
+    """Return the versions that the trainings recorded; several where they differ."""
+    found: dict[str, set[str]] = {}
+    for folder in folders:
+        for tag, value in Journal(folder.tracking).tags_and_parameters().items():
+            if value and ("version" in tag or tag == "git_revision"):
+                found.setdefault(tag, set()).add(str(value))
+    return {tag: ", ".join(sorted(found[tag])) for tag in sorted(found)}
+
+
+def save_results(results: Results, file: Path) -> None:
+    """Write ``results.json``; NaN becomes null."""
+    write_json({**vars(results), "runs": [_run_to_json(run) for run in results.runs]}, file, indent=None)
+
+
+def _run_to_json(run: RunResult) -> dict[str, Any]:
+    return {**vars(run), **{name: json.loads(getattr(run, name).to_json()) for name in _TABLES}}
+
+
+def _run_from_json(content: dict[str, Any]) -> RunResult:
+    tables = {name: pd.DataFrame(content[name], dtype=float) for name in _TABLES}
+    tables["history"] = tables["history"].rename(index=int).sort_index()
+    return RunResult(**{**content, **tables})

@@ -1,0 +1,43 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""Tracking with MLflow: a journal on disk, a courier that delivers it, and the addresses of servers.
+
+A training writes only to its journal, so no server can stop it. A courier delivers the journal in the background, and
+``monai-iels tracking replay`` delivers what is left.
+"""
+
+from monai_iels.tracking._addresses import (
+    choose_address,
+    environment_for,
+    local_database,
+    remember_secrets,
+    signed_in,
+    without_secrets,
+)
+from monai_iels.tracking._courier import Courier
+from monai_iels.tracking._delivery import deliver
+from monai_iels.tracking._journal import Journal
+from monai_iels.tracking._recorder import Recorder, add_files_to_run
+
+__all__ = [
+    "Courier",
+    "Journal",
+    "Recorder",
+    "add_files_to_run",
+    "choose_address",
+    "deliver",
+    "environment_for",
+    "local_database",
+    "remember_secrets",
+    "signed_in",
+    "without_secrets",
+]

@@ -1,0 +1,105 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""A thread that delivers a journal while a training runs."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from contextlib import ExitStack
+
+from monai_iels._errors import first_line
+from monai_iels.tracking._addresses import mlflow_settings
+from monai_iels.tracking._delivery import deliver_pending
+from monai_iels.tracking._journal import Journal
+
+logger = logging.getLogger(__name__)
+
+_LONGEST_PAUSE = 30.0
+_LONGEST_REQUEST = 11.0  # seconds
+
+
+class Courier(threading.Thread):
+    """Deliver a journal in the background until the run ends.
+
+    Args:
+        journal: what to deliver, to its own address.
+    """
+
+    def __init__(self, journal: Journal) -> None:
+        super().__init__(name="tracking", daemon=True)
+        self.journal = journal
+        self.address = journal.address()
+        self.run_id = journal.progress(self.address).run_id
+        self._settings = ExitStack()
+        self._news = threading.Event()
+        self._stop_now = threading.Event()
+        self._pause: float | None = None  # before the next try; None while the server answers
+
+    def start(self) -> None:
+        """Start the thread. The same thread that calls this calls :meth:`finish`."""
+        self._settings.enter_context(mlflow_settings(self.address, fail_soon=True))
+        super().start()
+
+    def notify(self) -> None:
+        """Say that there is something new to deliver."""
+        self._news.set()
+
+    def run(self) -> None:
+        """Deliver; if that fails, try again after a pause."""
+        while not self._stop_now.is_set():
+            self._news.wait(self._pause)
+            self._news.clear()
+            try:
+                self.run_id = deliver_pending(self.journal, self.address, self._stop_now)
+            except Exception as error:
+                if self._pause is None:
+                    logger.warning(
+                        f"Tracking is not delivered for now ({first_line(error)[:200]}). The training goes on, and "
+                        f"everything is kept in {self.journal.folder}."
+                    )
+                self._pause = min(2 * (self._pause or 1.0), _LONGEST_PAUSE)
+                self._stop_now.wait(0.5)  # even if there is something new
+            else:
+                if self._pause is not None:
+                    logger.warning("The tracking server answers again; everything recorded was delivered.")
+                self._pause = None
+
+    def finish(self, patience: float = 20.0) -> bool:
+        """Wait for what is pending as long as some of it arrives; return whether everything has arrived.
+
+        Args:
+            patience: how many seconds to wait without progress; at most 5 if the server did not answer just before.
+        """
+        try:
+            return self._finish(patience)
+        finally:
+            self._stop_now.set()
+            self.notify()
+            self.join(_LONGEST_REQUEST)  # the environment must not change while the thread reads it
+            self._settings.close()
+
+    def _finish(self, patience: float) -> bool:
+        left = self.journal.pending(self.address)
+        give_up = time.monotonic() + (patience if self._pause is None else min(5.0, patience))
+        while left and time.monotonic() < give_up:
+            self.notify()
+            time.sleep(0.05)
+            before, left = left, self.journal.pending(self.address)
+            if len(left) < len(before):
+                give_up = time.monotonic() + patience
+        if left:
+            logger.warning(
+                f"Some of the tracking was not delivered. Later: monai-iels tracking replay {self.journal.folder}"
+            )
+        return not left

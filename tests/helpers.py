@@ -1,0 +1,89 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""What tests of bundles share: small settings, a run in this process, and a run in another one."""
+
+import csv
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+from monai.bundle import create_workflow
+from PIL import Image
+
+from monai_iels.data import SOURCES
+
+ROOT = Path(__file__).parents[1]
+BUNDLES = ROOT / "bundles"
+NAMES = list(SOURCES)
+FEATURES = [4, 4, 8, 8, 8, 4]
+SMALL = {
+    "wbc": {"sample_count": 10, "sample_size": 48, "image_size": [32, 32]},
+    "dsb2018": {"sample_count": 10, "sample_size": 48, "image_size": [32, 32], "batch_size": 4},
+    "drive": {"sample_count": 4, "sample_size": 64, "image_size": [48, 48]},
+    "refuge": {"sample_count": 12, "sample_size": 64, "image_size": [64, 64]},
+    "hippocampus": {"sample_count": 8, "sample_size": 32, "image_size": [32, 32, 32]},
+}
+
+
+def options(name, output, **more):
+    """Return the overrides of a run that takes seconds."""
+    common = {"bundle_root": str(BUNDLES / name), "output_dir": str(output), "features": FEATURES, "epochs": 2}
+    return {**common, "learning_rate": 0.003, "track": False, **SMALL[name], **more}
+
+
+def configs(name, *files):
+    return [str(BUNDLES / name / "configs" / f"{file}.json") for file in files]
+
+
+def run(config_file, **overrides):
+    workflow = create_workflow(config_file=config_file, **overrides)
+    workflow.run()
+    workflow.finalize()
+    return workflow
+
+
+def command(*arguments, **kwargs):
+    """Run the command line in another process."""
+    words = [sys.executable, "-m", "monai.bundle", "run", *map(str, arguments)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **kwargs.pop("env", {})}
+    return subprocess.run(words, capture_output=True, text=True, env=environment, check=False, **kwargs)
+
+
+def words(overrides):
+    return [word for key, value in overrides.items() for word in (f"--{key}", str(value).replace(" ", ""))]
+
+
+def history(output):
+    with (Path(output) / "history.csv").open(newline="", encoding="utf-8") as stream:
+        return [{k: float(v) for k, v in row.items()} for row in csv.DictReader(stream)]
+
+
+def own_bundle(folder):
+    """Make the bundle that the page describes, and files for it."""
+    page = (ROOT / "docs" / "do" / "bundle.md").read_text("utf-8")
+    shutil.copytree(BUNDLES / "shared", folder / "shared")
+    (folder / "mine").mkdir()
+    file = folder / "mine" / "dataset.yaml"
+    file.write_text(re.search(r"```yaml\n(.*?)```", page, re.DOTALL)[1])
+    rng = np.random.default_rng(0)
+    for number in range(10):
+        label = np.zeros((40, 50), np.uint8)
+        label[10 : 20 + number, 8:30] = 255
+        image = (label[..., None] // 2 + rng.integers(0, 60, (40, 50, 3))).astype(np.uint8)
+        for name, pixels in (("images", image), ("labels", label)):
+            (folder / "data" / name).mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels).save(folder / "data" / name / f"case{number}.png")
+    return file

@@ -1,0 +1,243 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""How variants are compared: exact numbers for small cases, and the committed studies again from their results."""
+
+import itertools
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from monai_iels._cli import main
+from monai_iels._files import write_json
+from monai_iels._pictures import layer_sheet, study_curves
+from monai_iels.study import Results, RunResult, compare_variants, paired_difference, read_results, write_report
+from monai_iels.study._folder import StudyFolder, StudySummary
+from monai_iels.study._report import _draw_panels, _settings
+from monai_iels.tracking import Journal
+
+RESULTS = Path(__file__).parents[1] / "docs" / "results"
+COMMITTED = sorted(file.parent.name for file in RESULTS.glob("*/results.json"))
+
+
+def exact_interval(paired, seeds=True, cases=True, level=95):
+    """Enumerate all resamples of seeds and cases, which are equally likely, and return percentiles of their means."""
+    rows, columns = paired.shape
+    drawn_seeds = itertools.product(range(rows), repeat=rows) if seeds else [range(rows)]
+    means = []
+    for some_seeds in drawn_seeds:
+        drawn_cases = itertools.product(range(columns), repeat=columns) if cases else [range(columns)]
+        means += [paired[np.ix_(some_seeds, some_cases)].mean() for some_cases in drawn_cases]
+    return np.percentile(means, (50 - level / 2, 50 + level / 2))
+
+
+PAIRED = np.array([[0.31, 0.02, 0.17, 0.05], [0.64, 0.40, 0.77, 0.58], [0.11, 0.26, 0.03, 0.36]])
+
+
+def test_an_interval_is_that_of_all_resamples():
+    baseline = np.random.default_rng(1).random(PAIRED.shape)
+    exact = exact_interval(PAIRED)
+    mean, low, high = paired_difference(baseline + PAIRED, baseline)
+    assert mean == pytest.approx(PAIRED.mean())
+    tolerance = 0.015
+    np.testing.assert_allclose((low, high), exact, atol=tolerance)
+    for other in ({"level": 80}, {"level": 90}, {"level": 99}, {"seeds": False}, {"cases": False}):
+        assert np.abs(exact_interval(PAIRED, **other) - exact).max() > 2 * tolerance, (
+            other
+        )  # the test can tell them apart
+
+
+def test_an_interval_of_one_seed_is_over_cases():
+    paired = np.array([[0.1, 0.2, 0.6, -0.3, 0.05]])
+    _, low, high = paired_difference(paired, np.zeros_like(paired))
+    np.testing.assert_allclose((low, high), exact_interval(paired), atol=0.03)
+
+
+def test_a_constant_difference_has_no_interval():
+    cases = np.linspace(0, 1, 30)
+    baseline = np.stack([cases, cases + 0.1, cases - 0.2])
+    assert paired_difference(baseline + 0.05, baseline) == pytest.approx((0.05, 0.05, 0.05))
+
+
+def run_result(variant, seed, dice, status="FINISHED", stopped=""):
+    """Make a training; ``dice`` holds one value per case."""
+    if status != "FINISHED":
+        return RunResult(variant, seed, status, stopped)
+    cases = pd.DataFrame({"val_mean_dice": dice, "val_roughness": 0.1, "val_convexity": 0.9})
+    cases.index = ["a", "b", "c"][: len(dice)]
+    history = pd.DataFrame({"val_mean_dice": [0.5, 0.6], "val_roughness": [0.2, 0.1], "val_convexity": [0.8, 0.9]})
+    history = history.assign(val_roughness_of_truth=[0.02, 0.01], seconds=[3.0 + seed, 2.0 + seed]).set_axis([5, 10])
+    return RunResult(variant, seed, status, "", 5, history, cases.round(5), (cases - 0.1).round(5))
+
+
+def results_of(runs, **changes):
+    about = {"study": "s", "bundle": "b", "preset": "paper", "settings": {}, "synthetic": False, "command": ""}
+    variants = {run.variant: {} for run in runs}
+    about |= {"variants": variants, "seeds": sorted({run.seed for run in runs}), "versions": {}, "runs": runs}
+    return Results(**{**about, **changes})
+
+
+@pytest.fixture
+def groups():
+    scores = {"clean / A": 0.9, "clean / B": 0.8, "noisy / A": 0.5, "noisy / B": 0.7}
+    return results_of(
+        [run_result(name, seed, [dice + seed / 50] * 2) for name, dice in scores.items() for seed in (0, 1)]
+    )
+
+
+def rows_of(results):
+    table = compare_variants(results)
+    return table.set_index(table["group"] + " / " + table["variant"])
+
+
+def test_groups_are_compared_within_themselves(groups, tmp_path):
+    table = rows_of(groups)
+    assert table["dice_gain"].tolist() == pytest.approx([np.nan, -0.1, np.nan, 0.2], nan_ok=True)
+    assert table["dice"].tolist() == pytest.approx([0.91, 0.81, 0.51, 0.71])
+    assert table["dice_deviation"].tolist() == pytest.approx([0.02 / np.sqrt(2)] * 4)
+    assert table["dice_stopped_early"].tolist() == pytest.approx([0.81, 0.71, 0.41, 0.61])
+    assert table["seconds_of_fastest_epoch"].tolist() == [2.0] * 4
+    assert table["roughness_of_truth"].tolist() == [0.01] * 4
+    page = write_report(groups, tmp_path).read_text()
+    assert page.index("clean") < page.index("noisy")
+
+
+def test_results_survive_their_file(groups, tmp_path):
+    groups.runs[0].history.loc[5, "val_convexity"] = np.nan  # an epoch that was not validated
+    groups.runs.append(run_result("noisy / B", 2, [], "KILLED", "why"))
+    write_report(groups, tmp_path)
+    again = read_results(tmp_path)
+    for run, before in zip(again.runs, groups.runs, strict=True):
+        for name in ("variant", "seed", "status", "stopped", "stopped_early_at"):
+            assert getattr(run, name) == getattr(before, name)
+        for name in ("history", "cases", "cases_stopped_early"):
+            pd.testing.assert_frame_equal(getattr(run, name), getattr(before, name), check_index_type=False)
+    write_report(again, tmp_path / "again")
+    for name in ("results.json", "table.csv", "report.md", "report.html"):
+        assert (tmp_path / "again" / name).read_bytes() == (tmp_path / name).read_bytes()
+
+
+def write_training(folder, status, tags):
+    """Write the folder of a training of eight epochs, of which every second was validated, with two cases."""
+    journal = Journal(folder.tracking)
+    journal.begin(key="k", tracking_uri="", experiment="e", name="n")
+    journal.append("tags", values=tags)
+    if status:
+        journal.append("status", status=status)
+    history = pd.DataFrame({"epoch": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0], "loss": 0.5, "seconds": 2.0})
+    history = history.assign(val_roughness=0.1, val_convexity=0.9)
+    history["val_mean_dice"] = [np.nan, 0.5, np.nan, 0.6, np.nan, 0.7, np.nan, 0.8]
+    history["val_dice_on_noisy_labels"] = [np.nan, 0.4, np.nan, 0.9, np.nan, 0.6, np.nan, 0.5]
+    cases = [
+        {"epoch": epoch, "case": name, "val_mean_dice": epoch / 10 + shift, "val_roughness": 0.1, "val_convexity": 0.9}
+        for epoch in (2.0, 4.0, 6.0, 8.0)
+        for name, shift in (("b", 0.01), ("a", 0.0))
+    ]
+    folder.write_epoch(history, pd.DataFrame(cases))
+
+
+def test_results_are_those_of_the_trainings(tmp_path):
+    files = StudyFolder(tmp_path)
+    runs = [run_result("A", seed, []) for seed in range(5)]
+    summary = {item.name: getattr(results_of(runs), item.name) for item in fields(StudySummary)}
+    write_json(summary, files.summary)
+    with pytest.raises(FileNotFoundError, match="neither trainings nor a results"):
+        read_results(tmp_path)
+    write_training(files.training("A", 0), "FINISHED", {"version.torch": "2", "git_revision": "abc", "other": "x"})
+    write_training(files.training("A", 1), "FAILED", {"version.torch": "1", "stopped": "why"})
+    write_training(files.training("A", 2), None, {"version.torch": ""})
+    files.training("A", 3).path.mkdir(parents=True)
+    results = read_results(tmp_path)
+    assert [run.ending for run in results.runs] == ["FINISHED", "FAILED (why)", "RUNNING", "MISSING", "MISSING"]
+    assert results.versions == {"git_revision": "abc", "version.torch": "1, 2"}
+    run = results.runs[0]
+    assert run.stopped_early_at == 4  # where the Dice on noisy labels is best
+    assert run.cases["val_mean_dice"].to_dict() == pytest.approx({"a": 0.6, "b": 0.61})  # epochs 4, 6 and 8
+    assert run.cases_stopped_early["val_mean_dice"].to_dict() == pytest.approx({"a": 0.4, "b": 0.41})
+    assert run.history.index.tolist() == list(range(1, 9))
+    write_report(results, tmp_path / "page")
+    pd.testing.assert_frame_equal(read_results(tmp_path / "page").runs[0].history, run.history, check_names=False)
+
+
+def test_panels_are_those_of_finished_trainings(tmp_path):
+    files = StudyFolder(tmp_path)
+    results = results_of([run_result("A", 0, [0.5]), run_result("B", 0, [], "FAILED"), run_result("C", 0, [0.5])])
+    for name in ("A", "B"):
+        file = files.training(name, 0).panels
+        file.parent.mkdir(parents=True)
+        np.savez(file, **{f"0/{part}": np.zeros((4, 4)) for part in ("image", "truth", "evaluation")})
+    rows = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("monai_iels.study._report.layer_sheet", lambda found, *_: rows.extend(found))
+        list(_draw_panels(results, files, files))
+    assert [list(row) for row in rows] == [["image", "truth", "A"]]
+
+
+def test_only_common_seeds_and_cases_are_paired():
+    runs = [run_result("A", 0, [0.5, 0.6]), run_result("A", 1, [0.5, 0.6]), run_result("B", 0, [0.7, 0.9, 0.1])]
+    runs += [run_result("B", 2, [0.0, 0.0])]
+    assert rows_of(results_of(runs)).loc[" / B", "dice_gain"] == pytest.approx(0.25)
+    runs[0].cases.loc["a", "val_mean_dice"] = np.nan  # a class that the truth does not have
+    assert rows_of(results_of(runs)).loc[" / B", "dice_gain"] == pytest.approx(0.3)
+    nothing = [run_result("A", 0, [0.5]), run_result("B", 1, [0.5])]
+    assert np.isnan(rows_of(results_of(nothing)).loc[" / B", "dice_gain"])
+
+
+def test_trainings_that_did_not_finish_are_counted(tmp_path):
+    runs = [run_result("A", 0, [0.5]), run_result("A", 1, [0.6]), run_result("B", 0, [0.7])]
+    runs += [run_result("B", 1, [], "FAILED", "no memory")]
+    runs += [run_result("C", 0, [], "KILLED"), run_result("C", 1, [], "MISSING")]
+    results = results_of(runs)
+    table = compare_variants(results)
+    assert table["seeds"].tolist() == [2, 1, 0]
+    assert table["not_finished"].tolist() == ["", "FAILED", "KILLED, MISSING"]
+    write_report(results, tmp_path)
+    lines = (tmp_path / "report.md").read_text().splitlines()
+    assert "Not finished: B, seed 1: FAILED (no memory)." in lines
+    assert "Not finished: C, seed 0, 1: KILLED; MISSING." in lines
+    gain = "(+0.200, +0.200 to +0.200)"
+    assert [line for line in lines if line.startswith("| ")][1:] == [
+        "| A | 0.550 ± 0.071 | 0.450 ± 0.071 | 0.100 ± 0.000 | 0.900 ± 0.000 | 2.0 |",
+        f"| B (1 of 2 seeds) | 0.700 {gain} | 0.600 {gain} | 0.100 | 0.900 | 2.0 |",
+        "| C | KILLED, MISSING |  |  |  |  |",
+        "| truth |  |  | 0.010 |  |  |",
+    ]
+
+
+def test_settings_that_variants_change_are_not_claimed():
+    variants = {"a": {"epochs": 15, "loss": {}, "seed": 0}, "b": {"epochs": 30, "loss": {}}}
+    results = results_of([], settings={"epochs": 10, "features": [8]}, variants=variants)
+    assert list(_settings(results)) == ["epochs set by each variant", "features [8]", "its own loss"]
+
+
+@pytest.mark.parametrize("name", [r"$\frac$", "_hidden", "", "a\nb", "<script>", "a | b"])
+def test_a_name_is_drawn_as_it_is(name, tmp_path):
+    history = run_result("A", 0, [0.5]).history
+    study_curves({name: {name: [history], "b": [history]}}, tmp_path / "curves.png")
+    layer_sheet([{"image": np.zeros((8, 8)), name: np.zeros((8, 8))}], name, tmp_path / "panels.png")
+    assert (tmp_path / "curves.png").exists()
+    page = write_report(results_of([run_result(f"{name} / {name}x", 0, [], "FAILED", name)]), tmp_path).read_text()
+    assert "<script>" not in page + (tmp_path / "report.md").read_text()
+
+
+@pytest.mark.parametrize("name", COMMITTED)
+def test_a_committed_study_comes_out_the_same(name, tmp_path):
+    folder = RESULTS / name
+    assert main(["study", "report", str(folder), "--output_dir", str(tmp_path)]) == 0
+    assert (tmp_path / "panels.png").exists() == (folder / "panels.png").exists()
+    assert (tmp_path / "results.json").read_bytes() == (folder / "results.json").read_bytes()
+    assert (tmp_path / "report.md").read_text() == (folder / "report.md").read_text()
+    again, before = (pd.read_csv(place / "table.csv") for place in (tmp_path, folder))
+    pd.testing.assert_frame_equal(again, before, rtol=1e-9)
+    assert "monai-iels study run" in (tmp_path / "report.html").read_text()

@@ -1,0 +1,239 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""A run as an object: nested, twice in one process, two bundles side by side; its folder and its rules."""
+
+import errno
+import json
+import logging
+import os
+import shutil
+import sys
+
+import numpy as np
+import pytest
+import torch
+from filelock import FileLock, Timeout
+from helpers import BUNDLES, configs, options, run
+from monai.bundle import ConfigParser, create_workflow
+from PIL import Image
+
+import monai_iels.bundle
+from monai_iels._files import atomic, read_json, read_table, write_json, write_table
+from monai_iels._prediction import check_rules, parser_at_work
+from monai_iels._run_folder import RunFolder
+from monai_iels.bundle._rules import RULES
+
+HERE = sys.modules[__name__]
+
+
+# whose config is calling?
+
+SEEN = []
+
+
+def note_run(name, **inner):
+    """Note which run calls, before and after another workflow has run inside the same expression."""
+    before = monai_iels.bundle.this_run()["output_dir"]
+    if inner:
+        run(configs("wbc", "train"), **inner)
+    SEEN.append((name, before, monai_iels.bundle.this_run()["output_dir"]))
+
+
+def test_a_workflow_inside_another_s_expression_sees_its_own_config(tmp_path, monkeypatch):
+    """A training runs inside the first expression of another one, and both keep their folders, keys and locks."""
+    SEEN.clear()
+    monkeypatch.setitem(sys.modules, "nesting", HERE)
+    inner = options("wbc", tmp_path / "inner", epochs=1, cache_dir=str(tmp_path / "cache"))
+    outer = options("wbc", tmp_path / "outer", epochs=1, cache_dir=str(tmp_path / "cache"))
+    nested = {"_target_": "nesting.note_run", "name": "outer", **inner}
+    train = {"_target_": "monai_iels.bundle.run_training"}
+    run(configs("wbc", "train"), **outer, run=[nested, train])
+    assert [("outer", str(tmp_path / "outer"), str(tmp_path / "outer"))] == SEEN
+    for name in ("inner", "outer"):
+        assert read_json(tmp_path / name / "config.json")["output_dir"] == str(tmp_path / name)
+        assert (tmp_path / name / "model.pt").exists()
+    assert parser_at_work() is None
+
+
+def test_a_mistyped_key_is_refused_inside_another_run(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "nesting", HERE)
+    inner = options("wbc", tmp_path / "inner", epoch=3)
+    outer = options("wbc", tmp_path / "outer", run=[{"_target_": "nesting.note_run", "name": "outer", **inner}])
+    with pytest.raises(monai_iels.bundle.RunError, match="unknown key 'epoch': did you mean 'epochs'"):
+        run(configs("wbc", "train"), **outer)
+    assert not (tmp_path / "inner").exists()
+
+
+def test_a_run_that_ends_leaves_the_lock_of_another_alone(tmp_path):
+    folder = RunFolder(tmp_path / "first")
+    with folder.locked():
+        run(configs("wbc", "train"), **options("wbc", tmp_path / "second", epochs=1))
+        with pytest.raises(Timeout):
+            FileLock(tmp_path / "first" / ".training.lock").acquire(timeout=0)
+        with pytest.raises(ValueError, match="another training is running in"), folder.locked():
+            pass
+    with folder.locked():
+        pass
+
+
+def test_a_run_leaves_the_process_as_it_was(tmp_path):
+    hook, handlers = sys.excepthook, list(logging.getLogger("monai_iels").handlers)
+    overrides = options("wbc", tmp_path, epochs=1)
+    run(configs("wbc", "train"), logging_file=False, **overrides)
+    with pytest.raises(monai_iels.bundle.RunError):
+        run(configs("wbc", "train"), logging_file=False, **overrides, epoch=3)
+    assert sys.excepthook is hook
+    assert logging.getLogger("monai_iels").handlers == handlers
+    assert "epoch 1/1" in (tmp_path / "training.log").read_text()
+
+
+def test_keys_of_your_own_are_known_when_you_say_so(tmp_path):
+    overrides = options("wbc", tmp_path, my_key=3)
+    with pytest.raises(monai_iels.bundle.RunError, match="unknown key 'my_key'"):
+        create_workflow(config_file=configs("wbc", "train"), **overrides)
+    parser = create_workflow(config_file=configs("wbc", "train"), **overrides, known_keys=["my_key"]).parser
+    assert parser.get_parsed_content("my_key") == 3
+
+
+def test_two_bundles_in_one_process_use_their_own_scripts(tmp_path):
+    """Each bundle's module is loaded by its path, so that neither shadows the other, in any order."""
+    Image.fromarray(np.zeros((40, 40, 3), np.uint8)).save(tmp_path / "image.png")
+    for name in ("one", "two"):
+        shutil.copytree(BUNDLES / "wbc", tmp_path / name)
+        script = tmp_path / name / "scripts" / "prediction.py"
+        script.write_text(script.read_text() + f'\n\nOWNER = "{name}"\n')
+        network = ConfigParser(ConfigParser.load_config_file(configs("wbc", "inference")[0]) | {"features": [4] * 6})
+        (tmp_path / name / "eval").mkdir()
+        torch.save(network.get_parsed_content("network_def").state_dict(), tmp_path / name / "eval" / "model.pt")
+    for name in ("one", "two", "one"):
+        workflow = run(
+            str(tmp_path / name / "configs" / "inference.json"),
+            bundle_root=str(tmp_path / name),
+            dataset_dir=str(tmp_path / "image.png"),
+            features=[4] * 6,
+            image_size=[32, 32],
+        )
+        assert workflow.parser.get_parsed_content("script")["OWNER"] == name
+        assert (tmp_path / name / "eval" / "predictions" / "image_label.png").exists()
+
+
+# rules
+
+
+@pytest.fixture(scope="module")
+def values():
+    parser = ConfigParser(ConfigParser.load_config_file(configs("wbc", "train")[0]))
+    return {key: parser.get_parsed_content(key) for key in (*RULES, "track")}
+
+
+LIMITS = [
+    ("image_size", [17, 17], [16, 17]),
+    ("image_size", [17, 17], [17, 16]),
+    ("noise_fraction", 1, 1.001),
+    ("noise_fraction", 0, -0.001),
+    ("sample_size", 24, 23),
+    ("sample_count", 4, 3),
+    ("epochs", 1, 0),
+    ("seed", 0, -1),
+    ("iel_steps", 0, -1),
+    ("val_interval", 20, 21),
+    ("regions", [[2]], [[3]]),
+    ("dice_weight", 0, -0.1),
+    ("iel_spacing", [1.0, 2.0], [1.0, 2.0, 3.0]),
+    ("noise_window", [1, 1], [1, 0]),
+    ("features", [1] * 6, [1] * 5),
+]
+
+
+@pytest.mark.parametrize(("key", "accepted", "refused"), LIMITS)
+def test_the_limits_of_a_setting(key, accepted, refused, values):
+    check_rules(RULES, {**values, key: accepted})
+    with pytest.raises(ValueError, match=f"--{key} must be"):
+        check_rules(RULES, {**values, key: refused})
+
+
+# the folder of a run
+
+
+def write_half(target, error):
+    """Begin to write a file, or a folder, and fail."""
+    with atomic(target) as part:
+        part.write_text("half") if target.suffix else part.mkdir()
+        raise error
+
+
+def test_what_is_not_finished_is_not_there(tmp_path):
+    file = tmp_path / "new" / "file.json"
+    write_json({"a": 1}, file)
+    with pytest.raises(KeyboardInterrupt):
+        write_half(file, KeyboardInterrupt())
+    assert json.loads(file.read_text()) == {"a": 1}
+    assert [path.name for path in file.parent.iterdir()] == ["file.json"]
+
+
+def test_an_error_of_the_disk_names_the_file(tmp_path):
+    with pytest.raises(OSError, match="No space left") as caught:
+        write_half(tmp_path / "file.csv", OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+    assert caught.value.filename == str(tmp_path / "file.csv")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_is_made_completely_or_not_at_all(tmp_path):
+    with pytest.raises(ValueError, match="stop"):
+        write_half(tmp_path / "made", ValueError("stop"))
+    assert not list(tmp_path.iterdir())
+    with atomic(tmp_path / "made") as part:
+        part.mkdir()
+        (part / "file").write_text("mine")
+    with atomic(tmp_path / "made") as part:  # another process was slower
+        part.mkdir()
+        (part / "file").write_text("other")
+    assert (tmp_path / "made" / "file").read_text() == "mine"
+
+
+def test_tables_keep_names_and_numbers(tmp_path):
+    import pandas as pd
+
+    table = pd.DataFrame({"case": ["001", "=1+2", "nan"], "score": [0.1 + 0.2, float("nan"), 1e-17]})
+    write_table(table, tmp_path / "table.csv")
+    assert "\n'=1+2," in (tmp_path / "table.csv").read_text()
+    found = read_table(tmp_path / "table.csv")
+    assert list(found["case"]) == ["001", "'=1+2", "nan"]
+    np.testing.assert_array_equal(found["score"], table["score"])
+    assert read_table(tmp_path / "missing.csv").empty
+
+
+def test_a_damaged_state_falls_back_to_the_one_before(tmp_path, caplog):
+    folder = RunFolder(tmp_path)
+    assert folder.load_state() is None
+    assert not folder.can_resume
+    for epoch in (1, 2):
+        folder.save_state({"epoch": epoch}, {"weight": torch.ones(2)} if epoch == 1 else None)
+    assert folder.load_state() == {"epoch": 2}
+    folder.last_state.write_bytes(folder.last_state.read_bytes()[:50])
+    assert folder.load_state() == {"epoch": 1}
+    assert "last.pt is damaged" in caplog.text
+    folder.previous_state.write_bytes(b"")
+    with pytest.raises(ValueError, match="no state of the training can be read; start again without --resume"):
+        folder.load_state()
+    torch.testing.assert_close(folder.load_best_weights(), {"weight": torch.ones(2)})
+
+
+def test_only_what_a_run_writes_is_moved_aside(tmp_path):
+    folder = RunFolder(tmp_path)
+    for name in ("model.pt", "history.csv", "notes.txt"):
+        (tmp_path / name).write_text(name)
+    (tmp_path / "predictions").mkdir()
+    folder.move_aside(resumed=True)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["earlier", "history.csv", "model.pt", "notes.txt"]
+    folder.move_aside(resumed=False)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["earlier", "notes.txt"]
+    assert sorted(p.name for p in (tmp_path / "earlier" / "2").iterdir()) == ["history.csv", "model.pt"]
