@@ -588,6 +588,6 @@ def test_a_killed_loader_says_what_happened(finished, tmp_path):
         time.sleep(0.01)
     errors = process.stderr.read().splitlines()
     assert process.returncode == 1
-    assert errors[-1].startswith("A process that loads data ended (DataLoader worker")
+    assert errors[-1].startswith("A process that loads data ended ("), "\n".join(errors)
     ignored = [line for line in errors if line.startswith("Exception ignored in")]  # torch's, of a second worker
     assert len([line for line in errors if "Traceback" in line]) == len(ignored)

@@ -25,6 +25,7 @@ import monai.bundle
 import pytest
 from packaging.requirements import Requirement
 
+import iels_drawings
 import monai_iels
 
 MODULES = [m.name for m in pkgutil.walk_packages(monai_iels.__path__, "monai_iels.") if "__main__" not in m.name]
@@ -80,6 +81,14 @@ def test_imports_flow_downward_only():
     for file in files:
         room = ROOMS.index(file.relative_to(home).parts[0].removesuffix(".py"))
         assert not [other for other in imports_of(file) if ROOMS.index(other) > room], file
+
+
+def test_the_drawings_are_a_package_of_their_own():
+    home = Path(monai_iels.__file__).parent
+    for file in Path(iels_drawings.__file__).parent.rglob("*.py"):
+        assert "monai" not in file.read_text("utf-8").replace("the monai_iels contributors", "")
+    users = {file.parent for file in home.rglob("*.py") if "iels_drawings" in file.read_text("utf-8")}
+    assert users == {home / "data"}
 
 
 @pytest.mark.parametrize("name", sorted(set(MODULES) - set(PUBLIC)))

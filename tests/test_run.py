@@ -30,6 +30,7 @@ from monai_iels._files import atomic, read_json, read_table, write_json, write_t
 from monai_iels._prediction import check_rules, parser_at_work
 from monai_iels._run_folder import RunFolder
 from monai_iels.bundle._rules import RULES
+from monai_iels.bundle._sentences import sentence
 
 HERE = sys.modules[__name__]
 
@@ -237,3 +238,20 @@ def test_only_what_a_run_writes_is_moved_aside(tmp_path):
     folder.move_aside(resumed=False)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["earlier", "notes.txt"]
     assert sorted(p.name for p in (tmp_path / "earlier" / "2").iterdir()) == ["history.csv", "model.pt"]
+
+
+# what a user is told
+
+
+def test_a_loader_killed_while_it_hands_over_a_batch_is_explained():
+    """Torch raises the connection's own error if the killed process is not gone yet."""
+    loader = iter(torch.utils.data.DataLoader(torch.arange(4), num_workers=1))
+
+    def lose_connection(timeout):
+        raise ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
+
+    loader._data_queue.get = lose_connection
+    with pytest.raises(ConnectionResetError) as caught:
+        next(loader)
+    assert sentence(caught.value).startswith("A process that loads data ended (")
+    assert sentence(ConnectionResetError("elsewhere")) is None

@@ -81,12 +81,18 @@ def _system_words(error: BaseException) -> str | None:
         return f"{_place(error)}cannot be read or written ({_reason(error)}). Choose another folder."
     if isinstance(error, torch.OutOfMemoryError):
         return "The device has too little memory. Lower --batch_size, --image_size or --features."
-    if "DataLoader worker" in str(error):
+    if "DataLoader worker" in str(error) or _is_lost_connection(error):
         return (
             f"A process that loads data ended ({first_line(error)}), often because of too little memory. "
             "Lower --num_workers, then continue with --resume true."
         )
     return None
+
+
+def _is_lost_connection(error: BaseException) -> bool:
+    """Return whether a process that loads data was killed while it handed over a batch; torch's error does not say."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return isinstance(error, ConnectionError | EOFError) and any(frame.name == "_try_get_data" for frame in frames)
 
 
 def _place(error: OSError) -> str:

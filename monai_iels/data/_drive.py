@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 from monai.config import PathLike
 
+from iels_drawings.drive import draw_drive
 from monai_iels.data._cache import write_image
 from monai_iels.data._cases import Datalists, pair
-from monai_iels.data._drawings.drive import draw_drive
 from monai_iels.data._search import Search
 from monai_iels.data._source import Source, generator
 

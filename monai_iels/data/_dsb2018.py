@@ -19,10 +19,10 @@ import numpy as np
 from monai.config import PathLike
 from tqdm import tqdm
 
+from iels_drawings.dsb2018 import draw_dsb2018
 from monai_iels.data._cache import made_once, write_image
 from monai_iels.data._cases import Case, Datalists, all_cases, all_files, case_files, split
 from monai_iels.data._check import check_headers
-from monai_iels.data._drawings.dsb2018 import draw_dsb2018
 from monai_iels.data._images import open_mask
 from monai_iels.data._problems import Problems
 from monai_iels.data._search import Search, listing

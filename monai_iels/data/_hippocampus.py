@@ -22,8 +22,8 @@ import numpy as np
 from monai.config import PathLike
 from monai.data import load_decathlon_datalist
 
+from iels_drawings.hippocampus import draw_hippocampus
 from monai_iels.data._cases import Case, Datalists, case_files, split
-from monai_iels.data._drawings.hippocampus import draw_hippocampus
 from monai_iels.data._problems import DataError, Problem
 from monai_iels.data._search import Search, listing
 from monai_iels.data._source import Archive, Source, generator

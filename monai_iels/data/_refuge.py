@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 from monai.config import PathLike
 
+from iels_drawings.refuge import draw_refuge
 from monai_iels.data._cache import write_image
 from monai_iels.data._cases import Datalists, Pairing
-from monai_iels.data._drawings.refuge import draw_refuge
 from monai_iels.data._search import Search, walk
 from monai_iels.data._source import Source, generator
 

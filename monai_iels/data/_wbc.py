@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 from monai.config import PathLike
 
+from iels_drawings.wbc import draw_wbc
 from monai_iels.data._cache import write_image
 from monai_iels.data._cases import Datalists, pair, split
-from monai_iels.data._drawings.wbc import draw_wbc
 from monai_iels.data._search import Search
 from monai_iels.data._source import Archive, Source, generator
 

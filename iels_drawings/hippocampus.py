@@ -18,7 +18,7 @@ posterior to anterior and inferior to superior, which is stretched to the shape 
 import numpy as np
 from scipy import ndimage
 
-from monai_iels.data._drawings.shapes import Array, Canvas, Numbers, Rng, blend, ridge, soft_step
+from iels_drawings.shapes import Array, Canvas, Numbers, Rng, blend, ridge, soft_step
 
 _BOX = np.array([35.0, 50.0, 35.0])
 

@@ -14,9 +14,9 @@
 import numpy as np
 from scipy import ndimage
 
-from monai_iels.data._drawings import fundus
-from monai_iels.data._drawings.fundus import Eye, Vessel
-from monai_iels.data._drawings.shapes import Array, Rng, blend, polar, ridge, soft_step, to_bytes
+from iels_drawings import fundus
+from iels_drawings.fundus import Eye, Vessel
+from iels_drawings.shapes import Array, Rng, blend, polar, ridge, soft_step, to_bytes
 
 _FIELD_WIDTH = 0.97  # diameter of the field of view relative to the image
 _DISC_RADIUS = 0.152
