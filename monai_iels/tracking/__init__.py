@@ -21,6 +21,7 @@ from monai_iels.tracking._addresses import (
     local_database,
     remember_secrets,
     signed_in,
+    view_command,
     without_secrets,
 )
 from monai_iels.tracking._courier import Courier
@@ -39,5 +40,6 @@ __all__ = [
     "local_database",
     "remember_secrets",
     "signed_in",
+    "view_command",
     "without_secrets",
 ]

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -162,6 +163,26 @@ def signed_in(address: str) -> Iterator[str]:
     """Yield the address to give to MLflow, with user name and password, which MLflow then neither prints nor raises."""
     with mlflow_settings(address), secrets_hidden(address) as uri:
         yield uri
+
+
+def view_command(address: str, experiment_id: str = "", run_id: str = "") -> str:
+    """Return what to type to look at what was tracked; for a server, the address of its page.
+
+    Args:
+        address: where it was tracked, without secrets.
+        experiment_id: the experiment whose runs a server's page shows; by default the page shows all experiments.
+        run_id: the run that a server's page shows.
+
+    Examples:
+        >>> view_command("sqlite:////home/me/my bundles/mlflow/mlflow.db")
+        "mlflow ui --backend-store-uri 'sqlite:////home/me/my bundles/mlflow/mlflow.db'"
+        >>> view_command("http://host:5000", "1", "abc")
+        'http://host:5000/#/experiments/1/runs/abc'
+    """
+    if not address.lower().startswith("http"):
+        return shlex.join(["mlflow", "ui", "--backend-store-uri", address])
+    page = f"/#/experiments/{experiment_id}/runs/{run_id}" if experiment_id else ""
+    return address.rstrip("/") + page.rstrip("/")
 
 
 def environment_for(address: str) -> dict[str, str]:
