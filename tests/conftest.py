@@ -11,9 +11,12 @@
 
 """What tests of several files share: a server, and a training that is tracked on it."""
 
+import os
 import sys
 
 import pytest
+
+os.environ["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"  # else each server starts five processes that import MLflow
 
 
 @pytest.fixture(scope="module")

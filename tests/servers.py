@@ -147,6 +147,6 @@ def start_process(output, *arguments, **overrides):
     """Start a training in another process."""
     small = options("wbc", output, **overrides)
     command = [sys.executable, "-m", "monai.bundle", "run", "--config_file", *configs("wbc", "train"), *words(small)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # five processes less
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with Path(f"{output}.log").open("w") as log:
         return subprocess.Popen([*command, *arguments], stdout=log, stderr=log, env=environment)
