@@ -16,75 +16,158 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from matplotlib import rc_context
 from matplotlib.axes import Axes
-from matplotlib.colors import ListedColormap
+from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from monai.metrics import compute_dice
+from monai.networks.utils import one_hot
 
+from monai_iels._prediction import color_of
 from monai_iels._run_folder import SHOWN_METRICS
+from monai_iels.metrics import RoughnessMetric
 
-_COLORS = {"black": "black", "deepskyblue": "blue", "gold": "yellow", "tomato": "red"}  # and what the legend calls them
-_COLORS |= {"limegreen": "green", "orchid": "violet"}
-_AS_IMAGE = {"cmap": "gray", "vmin": 0, "vmax": 1}
-_AS_MASK = {**_AS_IMAGE, "interpolation": "nearest"}
-_AS_CLASSES = {**_AS_MASK, "cmap": ListedColormap(list(_COLORS)), "vmax": len(_COLORS) - 1}
-_LARGEST = 256
 _NAMES_AS_THEY_ARE = rc_context({"text.parse_math": False})  # a name with two $ is no formula
 _LINE_STYLES = ("-", "--", ":")
 _METRICS = {title: name for name, title in SHOWN_METRICS.items() if title != "IoU"}
 
 
-@dataclasses.dataclass(frozen=True)
-class Panel:
-    """One case of a contact sheet: image ``(H, W)`` or ``(H, W, 3)`` in 0..1, truth and prediction as classes."""
-
-    name: str
-    score: float
-    image: np.ndarray
-    truth: np.ndarray
-    prediction: np.ndarray
-
-
-def panel(name: str, score: float, image: np.ndarray, truth: np.ndarray, prediction: np.ndarray) -> Panel:
-    """Make a panel from a case in MONAI's axes ``(C, W, H)``, or from the fullest slice of a volume.
+@dataclasses.dataclass(frozen=True, eq=False)
+class Tile:
+    """One field of a sheet.
 
     Args:
-        name: name of the case.
-        score: the value that the cases are sorted by.
-        image: ``(C, *spatial)``.
-        truth: classes, ``spatial``.
-        prediction: classes, ``spatial``.
+        pixels: an image ``(H, W)`` or ``(H, W, 3)`` from 0 to 1, classes ``(H, W)``, or a mask of what to mark.
+        note: a line of text below it.
     """
-    index = fullest_slice(truth)
-    step = max(1, -(-max(truth.shape) // _LARGEST))
-    pixels = upright_image(image, index)[::step, ::step].astype(np.float16)
-    labels = [upright(classes, index)[::step, ::step].astype(np.uint8) for classes in (truth, prediction)]
-    return Panel(name, score, pixels, *labels)
+
+    pixels: np.ndarray
+    note: str = ""
 
 
-def fullest_slice(truth: np.ndarray) -> int:
-    """Return the slice of a volume that shows most of the truth; 0 for an image."""
-    return int(np.argmax((truth > 0).sum(axis=(1, 2)))) if truth.ndim == 3 else 0
+@dataclasses.dataclass(frozen=True, eq=False)
+class Sheet:
+    """Cases side by side: in each row an image, and what is known of its classes, outlined on the image.
+
+    Args:
+        rows: the tiles of each case by the title of their column; the first is the image.
+        classes: names of the classes, background first.
+    """
+
+    rows: Sequence[Mapping[str, Tile]]
+    classes: Sequence[str]
+
+    def save(self, file: Path) -> None:
+        """Write the sheet as arrays."""
+        arrays = {"classes": np.array(self.classes)}
+        for index, row in enumerate(self.rows):
+            for name, tile in row.items():
+                arrays[f"{index}/{name}/pixels"], arrays[f"{index}/{name}/note"] = tile.pixels, np.array(tile.note)
+        with file.open("wb") as stream:
+            np.savez_compressed(stream, **arrays)  # type: ignore[arg-type] # numpy's stub takes no mapping
+
+    @classmethod
+    def load(cls, file: Path) -> Sheet:
+        """Read the arrays of a sheet."""
+        rows: dict[str, dict[str, Tile]] = {}
+        with np.load(file) as arrays:
+            for key in arrays.files:
+                index, _, name = key.removesuffix("/pixels").partition("/")
+                if key.endswith("/pixels"):
+                    rows.setdefault(index, {})[name] = Tile(arrays[key], str(arrays[f"{index}/{name}/note"]))
+            return cls(list(rows.values()), arrays["classes"].tolist())
+
+    @_NAMES_AS_THEY_ARE
+    def draw(self, title: str, file: Path, names: Sequence[str] = ()) -> None:
+        """Draw one row per case, with the colors of the classes below.
+
+        Args:
+            title: what the sheet shows.
+            file: the PNG file.
+            names: what to write beside each row.
+        """
+        columns = list(self.rows[0])
+        figure = Figure(figsize=(2.3 * len(columns) + 0.2, 2.5 * len(self.rows) + 0.9), layout="constrained")
+        axes = figure.subplots(len(self.rows), len(columns), squeeze=False)
+        for line, row in zip(axes, self.rows, strict=True):
+            for axis, (name, tile) in zip(line, row.items(), strict=True):
+                image = row["image"].pixels.astype(np.float32)
+                if name == "image":
+                    axis.imshow(image, cmap="gray", vmin=0, vmax=1)
+                else:
+                    _mark(axis, image, tile.pixels)
+                _zoom(axis, row)
+                axis.set(xticks=[], yticks=[])
+                axis.set_xlabel(tile.note, fontsize=9)
+        for axis, name in zip(axes[0], columns, strict=True):
+            axis.set_title(name, fontsize=10)
+        for line, name in zip(axes, names, strict=False):
+            line[0].set_ylabel(name, fontsize=9)
+        colors = [Patch(color=color_of(number), label=name) for number, name in enumerate(self.classes) if number]
+        figure.legend(handles=colors, loc="outside lower center", ncols=len(colors), fontsize=10, frameon=False)
+        figure.suptitle(title, fontsize=11)
+        figure.savefig(file, dpi=110)
 
 
-def upright(classes: np.ndarray, index: int) -> np.ndarray:
+def tiles(image: np.ndarray, classes: Mapping[str, np.ndarray], largest: int | None = None) -> dict[str, Tile]:
+    """Return a row of a sheet: of a volume, the slice that shows most of the truth; notes are of the whole case.
+
+    Args:
+        image: ``(C, *spatial)``, in MONAI's axes.
+        classes: the truth under ``truth``, and whatever else is known; each of shape ``spatial``.
+        largest: leave out pixels of images that have more along an axis.
+    """
+    truth = classes["truth"]
+    index = int(np.argmax((truth > 0).sum(axis=(1, 2)))) if truth.ndim == 3 else 0
+    step = -(-max(truth.shape) // (largest or max(truth.shape)))
+    row = {"image": Tile(_upright_image(image, index)[::step, ::step].astype(np.float16))}
+    for name, values in classes.items():
+        pixels = _upright(values, index)[::step, ::step].astype(np.uint8)
+        row[name] = Tile(pixels, _note(values, None if name == "truth" else truth))
+    return row
+
+
+def _upright(classes: np.ndarray, index: int) -> np.ndarray:
     """Turn classes in MONAI's axes, or one slice of a volume, into rows and columns."""
     return (classes[index] if classes.ndim == 3 else classes).T
 
 
-def upright_image(image: np.ndarray, index: int) -> np.ndarray:
+def _upright_image(image: np.ndarray, index: int) -> np.ndarray:
     """Turn an image ``(C, *spatial)`` in MONAI's axes into rows and columns of gray or RGB from 0 to 1."""
     channels = image[:3] if len(image) >= 3 else image[:1]
-    pixels = np.stack([upright(channel, index) for channel in channels], axis=-1).astype(np.float32)
+    pixels = np.stack([_upright(channel, index) for channel in channels], axis=-1).astype(np.float32)
     low, high = np.percentile(pixels, (0.5, 99.5))
     return np.clip((pixels - low) / max(high - low, 1e-6), 0, 1).squeeze(-1 if len(channels) == 1 else ())
 
 
-@_NAMES_AS_THEY_ARE
+def _note(classes: np.ndarray, truth: np.ndarray | None) -> str:
+    """Return the roughness of classes, and their Dice if there is a truth to compare with that has any class."""
+    found = [torch.from_numpy(np.int64(values))[None, None] for values in (classes, truth) if values is not None]
+    count = max(2, *(int(values.max()) + 1 for values in found))
+    regions = [one_hot(values, count) for values in found]
+    dice = compute_dice(regions[0], regions[-1], include_background=False).nanmean()
+    words = [f"Dice {dice:.3f}"] if truth is not None and not dice.isnan() else []
+    return ", ".join([*words, f"roughness {float(RoughnessMetric().measure(regions[0].bool())):.3f}"])
+
+
+def _mark(axis: Axes, image: np.ndarray, pixels: np.ndarray) -> None:
+    """Outline each class in its color on an image that is made gray and dark, or mark a mask in white."""
+    axis.imshow(image.mean(-1) if image.ndim == 3 else image, cmap="gray", vmin=-0.2, vmax=1.6)
+    if pixels.dtype == bool:
+        axis.imshow(np.ones((*pixels.shape, 3)), alpha=pixels.astype(float))
+        return
+    for number in np.unique(pixels[pixels > 0]).tolist():
+        inside, color = pixels == number, color_of(number)
+        axis.imshow(inside[..., None] * np.array(to_rgba(color, 0.25)))
+        if not inside.all():
+            axis.contour(inside, levels=[0.5], colors=[color], linewidths=1.4)
+
+
 def contact_sheet(panels: Sequence[Panel], classes: Sequence[str], file: Path, each: int = 3) -> None:
     """Show image, truth, prediction and error of the worst, the median and the best cases.
 
@@ -97,18 +180,20 @@ def contact_sheet(panels: Sequence[Panel], classes: Sequence[str], file: Path, e
     chosen = _worst_median_best(panels, each)
     rows = []
     for case, _ in chosen:
-        row = {"image": case.image, "truth": case.truth, "prediction": case.prediction}
-        rows.append({**row, "error (white)": case.truth != case.prediction})
-    colors = list(_COLORS.values())
-    legend = ", ".join(f"{name} {colors[index % len(colors)]}" for index, name in enumerate(classes) if index)
+        differs = case.row["truth"].pixels != case.row["prediction"].pixels
+        rows.append({**case.row, "where they differ": Tile(differs, f"{differs.mean():.1%} of the pixels")})
     cases = "1 case" if len(panels) == 1 else f"{len(panels)} cases"
-    figure, axes = _draw_grid(rows, f"{cases}, sorted by Dice: {legend}")
-    for line, (case, group) in zip(axes, chosen, strict=True):
-        line[0].set_ylabel(f"{group}\nDice {case.score:.3f}", fontsize=9)
-        line[0].set_xlabel(case.name[:24], fontsize=7)
-        for axis in line:
-            _zoom(axis, (case.truth > 0) | (case.prediction > 0))
-    figure.savefig(file, dpi=100)
+    names = [f"{group}\n{case.name[:24]}" for case, group in chosen]
+    Sheet(rows, classes).draw(f"Worst, median and best by Dice, of {cases}", file, names)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Panel:
+    """One case of a contact sheet, and the value that the cases are sorted by."""
+
+    name: str
+    score: float
+    row: Mapping[str, Tile]
 
 
 def _worst_median_best(panels: Sequence[Panel], each: int) -> list[tuple[Panel, str]]:
@@ -122,46 +207,15 @@ def _worst_median_best(panels: Sequence[Panel], each: int) -> list[tuple[Panel, 
     return [(ordered[index], groups[index]) for index in sorted(groups)]
 
 
-@_NAMES_AS_THEY_ARE
-def layer_sheet(rows: Sequence[Mapping[str, np.ndarray]], title: str, file: Path) -> None:
-    """Show what goes into a layer and what comes out, as the paper's figures do: one row per case.
-
-    Args:
-        rows: for each case, the titles and pixels of its columns: an image first, then classes.
-        title: what the sheet shows.
-        file: the PNG file.
-    """
-    figure, _ = _draw_grid(rows, title)
-    figure.savefig(file, dpi=100)
-
-
-def _draw_grid(rows: Sequence[Mapping[str, np.ndarray]], title: str) -> tuple[Figure, Any]:
-    """Draw a row of panels per case: an image first, then classes in color, or masks in black and white."""
-    columns = list(rows[0])
-    figure = Figure(figsize=(2.1 * len(columns), 2.1 * len(rows) + 0.8), layout="constrained")
-    axes = figure.subplots(len(rows), len(columns), squeeze=False)
-    for line, row in zip(axes, rows, strict=True):
-        for axis, name in zip(line, columns, strict=True):
-            pixels = row[name]
-            if name == columns[0]:
-                axis.imshow(pixels.astype(np.float32), **_AS_IMAGE)
-            else:
-                axis.imshow(pixels, **(_AS_MASK if pixels.dtype == bool else _AS_CLASSES))
-            axis.set(xticks=[], yticks=[])
-    for axis, name in zip(axes[0], columns, strict=True):
-        axis.set_title(name, fontsize=9)
-    figure.suptitle(title, fontsize=10)
-    return figure, axes
-
-
-def _zoom(axis: Axes, inside: np.ndarray) -> None:
-    """Show only the surroundings of a structure that is small in its image."""
+def _zoom(axis: Axes, row: Mapping[str, Tile]) -> None:
+    """Show only the surroundings of structures that are small in their image."""
+    inside = np.any([tile.pixels > 0 for name, tile in row.items() if name != "image"], axis=0)
     rows, columns = np.flatnonzero(inside.any(axis=1)), np.flatnonzero(inside.any(axis=0))
     if not rows.size or max(np.ptp(rows) / inside.shape[0], np.ptp(columns) / inside.shape[1]) > 0.5:
         return
     half = 0.75 * max(np.ptp(rows), np.ptp(columns)) + 2
-    row, column = (rows[0] + rows[-1]) / 2, (columns[0] + columns[-1]) / 2
-    axis.set(xlim=(column - half, column + half), ylim=(row + half, row - half), facecolor="black")
+    y, x = (rows[0] + rows[-1]) / 2, (columns[0] + columns[-1]) / 2
+    axis.set(xlim=(x - half, x + half), ylim=(y + half, y - half), facecolor="black")
 
 
 def curves(history: Sequence[Mapping[str, float]] | pd.DataFrame, file: Path) -> None:

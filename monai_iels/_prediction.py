@@ -41,7 +41,7 @@ import torch
 from monai.bundle import ConfigParser
 from monai.data import ITKReader, MetaTensor
 from monai.transforms import Compose, LoadImage, MapTransform
-from PIL import Image
+from PIL import Image, ImageColor
 from torch.utils.data import IterableDataset
 from tqdm import tqdm
 
@@ -501,6 +501,34 @@ def _check_places(
         _refuse(str(error))
     except OSError as error:
         _refuse(f"{predictions}: cannot be written to ({error.strerror}); set --predictions to another folder")
+
+
+_COLORS = ("deepskyblue", "gold", "tomato", "limegreen", "orchid")
+
+
+def color_of(number: int) -> str:
+    """Return the color of a class in all pictures; after five classes the colors begin again."""
+    return _COLORS[(number - 1) % len(_COLORS)]
+
+
+def outline(image: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
+    """Draw the outline of each class on an image in the color of the class.
+
+    Args:
+        image: gray or RGB from 0 to 1, ``(C, H, W)``.
+        classes: ``(1, H, W)``.
+
+    Returns:
+        RGB from 0 to 1, ``(3, H, W)``.
+    """
+    drawn = (image[:3] if len(image) >= 3 else image[:1].repeat(3, 1, 1)).clone()
+    width = max(1, round(min(drawn.shape[1:]) / 250))
+    for number in torch.unique(classes[classes > 0]).int().tolist():
+        inside = (classes == number).float().cpu()
+        core = -torch.nn.functional.max_pool2d(-inside, 2 * width + 1, stride=1, padding=width)
+        color = torch.tensor(ImageColor.getrgb(color_of(number)), dtype=drawn.dtype) / 255
+        drawn[:, (inside > core)[0]] = color[:, None]
+    return drawn
 
 
 class Save:

@@ -57,6 +57,8 @@ class RunFolder:
         curves: a picture of ``history``.
         pictures: what goes into the layer and what comes out.
         start_picture: the same of the untrained network.
+        last_picture: the same with the last weights.
+        best_picture: the same with the best weights.
         panels: arrays of the first validation cases, for pictures that compare runs.
         log: what the run said.
         config: the whole config of the run.
@@ -79,6 +81,8 @@ class RunFolder:
         self.curves = self.path / "curves.png"
         self.pictures = self.path / "pictures"
         self.start_picture = self.pictures / "start.png"
+        self.last_picture = self.pictures / "last.png"
+        self.best_picture = self.pictures / "best.png"
         self.panels = self.pictures / "validation.npz"
         self.log = self.path / "training.log"
         self.config = self.path / "config.json"

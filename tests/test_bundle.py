@@ -212,7 +212,8 @@ def test_evaluation(name, trained, tmp_path):
         cases = list(csv.DictReader(stream))
     with (tmp_path / "summary.csv").open(newline="", encoding="utf-8") as stream:
         summary = {row["metric"]: row for row in csv.DictReader(stream)}
-    expected = {"mean_dice", "mean_iou", "hausdorff_95", "roughness", "convexity", "convexity_of_truth"}
+    unit = "mm" if name == "hippocampus" else "pixels"
+    expected = {"mean_dice", "mean_iou", f"hausdorff_95_{unit}", "roughness", "convexity", "convexity_of_truth"}
     assert expected <= set(summary)
     assert len({case["case"] for case in cases}) == len(cases)
     best = max(history(trained / name), key=lambda row: row["val_mean_dice"])

@@ -21,10 +21,10 @@ import pytest
 
 from monai_iels._cli import main
 from monai_iels._files import write_json
-from monai_iels._pictures import layer_sheet, study_curves
+from monai_iels._pictures import Sheet, Tile, study_curves
 from monai_iels.study import Results, RunResult, compare_variants, paired_difference, read_results, write_report
 from monai_iels.study._folder import StudyFolder, StudySummary
-from monai_iels.study._report import _draw_panels, _settings
+from monai_iels.study._report import _finished_sheets, _settings, _side_by_side
 from monai_iels.tracking import Journal
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
@@ -176,12 +176,14 @@ def test_panels_are_those_of_finished_trainings(tmp_path):
     for name in ("A", "B"):
         file = files.training(name, 0).panels
         file.parent.mkdir(parents=True)
-        np.savez(file, **{f"0/{part}": np.zeros((4, 4)) for part in ("image", "truth", "evaluation")})
-    rows = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("monai_iels.study._report.layer_sheet", lambda found, *_: rows.extend(found))
-        list(_draw_panels(results, files, files))
-    assert [list(row) for row in rows] == [["image", "truth", "A"]]
+        parts = ("image", "truth", "noisy label", "training label", "prediction")
+        Sheet([{part: Tile(np.zeros((4, 4)), f"{part} of {name}") for part in parts}], ["none", "cell"]).save(file)
+    sheets = dict(_finished_sheets(results, {"short": "A", "failed": "B", "no file": "C"}, files))
+    assert list(sheets) == ["short"]
+    compared = _side_by_side({**sheets, "again": Sheet.load(files.training("B", 0).panels)})
+    assert [list(row) for row in compared.rows] == [["image", "truth", "noisy label", "short", "again"]]
+    assert [tile.note for tile in compared.rows[0].values()][3:] == ["prediction of A", "prediction of B"]
+    assert compared.classes == ["none", "cell"]
 
 
 def test_only_common_seeds_and_cases_are_paired():
@@ -225,7 +227,8 @@ def test_settings_that_variants_change_are_not_claimed():
 def test_a_name_is_drawn_as_it_is(name, tmp_path):
     history = run_result("A", 0, [0.5]).history
     study_curves({name: {name: [history], "b": [history]}}, tmp_path / "curves.png")
-    layer_sheet([{"image": np.zeros((8, 8)), name: np.zeros((8, 8))}], name, tmp_path / "panels.png")
+    row = {"image": Tile(np.zeros((8, 8))), f"x{name}": Tile(np.eye(8, dtype=int), name)}
+    Sheet([row], ["background", name]).draw(name, tmp_path / "panels.png", [name])
     assert (tmp_path / "curves.png").exists()
     page = write_report(results_of([run_result(f"{name} / {name}x", 0, [], "FAILED", name)]), tmp_path).read_text()
     assert "<script>" not in page + (tmp_path / "report.md").read_text()

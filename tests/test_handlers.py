@@ -27,7 +27,8 @@ from helpers import BUNDLES, configs, options, run
 from ignite.engine import Engine, Events
 from monai.data import MetaTensor
 
-from monai_iels import HeatDiffusion, IELNet, InverseEvolutionLayer
+from monai_iels import ConvexCurveMotion, HeatDiffusion, IELNet, InverseEvolutionLayer
+from monai_iels._pictures import Sheet
 from monai_iels._run_folder import RunFolder
 from monai_iels.handlers import (
     EvaluationReport,
@@ -37,6 +38,7 @@ from monai_iels.handlers import (
     TrainingReport,
     TrainingStopped,
 )
+from monai_iels.handlers._layer_pictures import in_words
 from monai_iels.handlers._phases import Phases, attach
 from monai_iels.tracking import Journal
 
@@ -115,6 +117,31 @@ def test_the_order_of_the_handlers_does_not_matter(order, straight, tmp_path):
     assert [entry["kind"] for entry in found["journal"]].count("metrics") == 3
     assert {"start.png", "history.csv", "curves.png"} <= {entry.get("name") for entry in found["journal"]}
     assert_same(found, outputs(straight))
+
+
+def test_a_sheet_has_the_numbers_of_the_tables(straight):
+    """The validation cases of the last epoch: the Dice and roughness on the sheet are those of ``cases.csv``."""
+    sheet, cases = Sheet.load(RunFolder(straight).panels), RunFolder(straight).read_cases()
+    last = cases[cases["epoch"] == cases["epoch"].max()].head(len(sheet.rows))
+    assert list(sheet.classes) == ["background", "cytoplasm", "nucleus"]
+    for row, case in zip(sheet.rows, last.itertuples(), strict=True):
+        assert {"image", "truth", "noisy label", "prediction"} <= set(row)
+        assert row["prediction"].note == f"Dice {case.val_mean_dice:.3f}, roughness {case.val_roughness:.3f}"
+        assert row["truth"].note == f"roughness {case.val_roughness_of_truth:.3f}"
+        assert row["truth"].pixels.shape == row["image"].pixels.shape[:2] == (32, 32)
+
+
+@pytest.mark.parametrize(
+    ("layer", "words"),
+    [
+        (None, "no layer"),
+        (InverseEvolutionLayer(HeatDiffusion(2.0), 0.1, 0), "no layer"),
+        (InverseEvolutionLayer(HeatDiffusion(2.0), 0.1, 20), "layer of heat diffusion, gain 38"),
+        (InverseEvolutionLayer(ConvexCurveMotion(), 0.1, 20), "layer of convex curve motion, gain 14"),
+    ],
+)
+def test_a_layer_is_described_in_words(layer, words):
+    assert in_words(layer, 2) == words
 
 
 def test_a_resumed_training_does_the_same_in_any_order(straight, tmp_path):
@@ -295,9 +322,9 @@ def test_the_tables_of_an_evaluation(tmp_path):
         "mean_dice_disc": [0.5, 0.25],
         "mean_dice_cup": [1.0, nan],
         "convexity": [0.9, nan],
-        "hausdorff_95": [6.0, 7.0],
-        "hausdorff_95_disc": [10.0, 4.0],
-        "hausdorff_95_cup": [2.0, 10.0],
+        "hausdorff_95_pixels": [6.0, 7.0],
+        "hausdorff_95_pixels_disc": [10.0, 4.0],
+        "hausdorff_95_pixels_cup": [2.0, 10.0],
     }
     assert list(cases.columns) == ["case", *expected]
     for name, values in expected.items():
@@ -305,7 +332,7 @@ def test_the_tables_of_an_evaluation(tmp_path):
     summary = pd.read_csv(tmp_path / "summary.csv", index_col="metric")
     np.testing.assert_allclose(summary.loc["mean_dice"], [0.5, 0.25, 0.5, 0.275, 2], rtol=1e-6)
     np.testing.assert_allclose(summary.loc["convexity"], [0.9, 0, 0.9, 0.9, 1], rtol=1e-6)
-    np.testing.assert_allclose(summary.loc["hausdorff_95"], [6.5, 0.5, 6.5, 6.95, 2], rtol=1e-6)
+    np.testing.assert_allclose(summary.loc["hausdorff_95_pixels"], [6.5, 0.5, 6.5, 6.95, 2], rtol=1e-6)
     assert (tmp_path / "contact_sheet.png").stat().st_size > 1000
 
 

@@ -16,6 +16,7 @@ import html
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -95,6 +96,7 @@ def test_an_interrupted_study_goes_on(tiny):
     assert "Traceback" not in told + log
     assert second == 1  # since a variant fails
     assert "left" in log
+    assert re.search(r"^U-Net, seed 1 +epoch 4/4  loss .* Dice ", log, re.MULTILINE)
     statuses = {path.parent.name + path.name: Journal(path / "tracking").status() for path in out.glob("*/seed-*")}
     assert sorted(statuses) == sorted(f"{v}seed-{s}" for v in ("u-net", "u-net-iel", "broken") for s in (0, 1))
     assert {name: status for name, status in statuses.items() if "broken" not in name} == {
@@ -151,6 +153,28 @@ def test_a_failing_variant_is_reported(tiny):
     page = (out / "report.html").read_text()
     assert page.count("data:image/png;base64,") == 2
     assert "http" not in page.replace("http-equiv", "")  # everything is in the page
+
+
+def test_a_study_ends_with_its_table_its_files_and_what_to_type_next(tiny):
+    _, out, (_, (_, log)) = tiny
+    with (out / "table.csv").open(newline="") as stream:
+        rows = {row["variant"]: row for row in csv.DictReader(stream)}
+    for name in ("U-Net", "U-Net + IEL"):
+        numbers = [f"{float(rows[name][key]):.3f}" for key in ("dice", "roughness", "convexity")]
+        assert re.search(rf"^{re.escape(name)} +{' +'.join(numbers)}$", log, re.MULTILINE)
+    truth = float(rows["U-Net"]["roughness_of_truth"])
+    assert re.search(rf"^truth +{truth:.3f} ", log, re.MULTILINE)
+    named = [Path(line.split("  (")[0]) for line in log.splitlines() if line.endswith(")") and line.startswith("/")]
+    assert {"panels.png", "curves.png", "report.html", "last.png"} == {file.name for file in named}
+    assert all(file.exists() for file in named)
+    command = re.search(
+        r"^Predict your own images \(U-Net.*\): python -m monai.bundle run --args_file (.*) --d", log, re.M
+    )
+    assert Path(*shlex.split(command[1])).name == "inference.json"
+    assert Path(*shlex.split(command[1])).exists()
+    assert f"mlflow ui --backend-store-uri {shlex.quote(Journal(out / 'tracking').address())}" in log
+    assert "docs/do/bundle.md" in log
+    assert "INFO" not in log  # MLflow's
 
 
 def test_the_same_seed_gives_the_same_numbers(tiny, tmp_path):

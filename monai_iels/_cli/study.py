@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,7 +27,7 @@ def add_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
     run.add_argument("--output_dir", type=Path, help="where to write (default: eval/STUDY-PRESET in the bundle)")
     run.add_argument("--seeds", type=int, help="how many seeds (default: as many as the study says)")
     run.add_argument("--variants", nargs="+", metavar="NAME", help="only these, and the baselines of their groups")
-    run.add_argument("--jobs", type=int, default=1, help="how many trainings at the same time (default: %(default)s)")
+    run.add_argument("--jobs", type=int, help="how many trainings at the same time (default: 1 with a GPU, else 2)")
     run.add_argument("--preset", help="paper, or cpu for smaller trainings (default: paper with a GPU, otherwise cpu)")
     run.add_argument("--tracking_uri", help="address of a tracking server (default: a database in the output folder)")
     report = add("report", _report, "write the page again")
@@ -38,18 +39,21 @@ def add_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    print(f"Study {options.study.stem}: loading MONAI ...", flush=True)
     import torch
 
     from monai_iels.study import read_study, run_study, select_variants
 
-    if options.jobs < 1:
-        raise ValueError(f"--jobs must be at least 1, got {options.jobs}")
+    has_gpu = torch.cuda.is_available()
+    jobs = (1 if has_gpu else min(2, os.cpu_count() or 1)) if options.jobs is None else options.jobs
+    if jobs < 1:
+        raise ValueError(f"--jobs must be at least 1, got {jobs}")
     study = read_study(options.study, options.seeds)
     if options.variants:
         study = select_variants(study, options.variants)
-    preset = options.preset or ("paper" if torch.cuda.is_available() else "cpu")
+    preset = options.preset or ("paper" if has_gpu else "cpu")
     folder = options.output_dir or study.bundle / "eval" / f"{study.name}-{preset}"
-    complete = run_study(study, folder, preset, options.dataset_dir, options.jobs, options.tracking_uri)
+    complete = run_study(study, folder, preset, options.dataset_dir, jobs, options.tracking_uri)
     _write_page(folder, folder)
     return 0 if complete else 1
 
@@ -59,6 +63,8 @@ def _report(options: argparse.Namespace) -> None:
 
 
 def _write_page(study: Path, target: Path, images: bool = True) -> None:
-    from monai_iels.study import read_results, write_report
+    from monai_iels.study import closing_words, read_results, write_report
 
-    print(f"Report: {write_report(read_results(study), target, study if images else None)}")
+    results = read_results(study)
+    write_report(results, target, study if images else None)
+    print(closing_words(results, target))

@@ -13,18 +13,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import ignite.distributed as idist
-import numpy as np
 import torch
 from monai.networks.utils import eval_mode, train_mode
 
 from monai_iels._files import atomic
-from monai_iels._pictures import fullest_slice, layer_sheet, upright, upright_image
+from monai_iels._pictures import Sheet, Tile, tiles
 from monai_iels._run_folder import RunFolder
 from monai_iels.handlers._phases import Phases, attach
 from monai_iels.networks import IELNet
@@ -34,9 +34,9 @@ from monai_iels.networks import IELNet
 class LayerPictures:
     """Draw what goes into the layer and what comes out: before training, after it, and with the best weights.
 
-    A row is a training case: the image, the truth, the label that it is trained with, what the network predicts before
-    and after the layer in training, and what it predicts in evaluation. The same of the first validation cases, with
-    the last weights, is saved as arrays in ``validation.npz``, for pictures that compare trainings.
+    A row is a training case: the image, the truth, the label that it is trained with, what the network predicts, and
+    what the layer makes of it for the loss. The predictions of the first validation cases, with the last weights, are
+    saved as arrays in ``validation.npz``, for pictures that compare trainings.
 
     Args:
         output_dir: folder of the run.
@@ -44,6 +44,7 @@ class LayerPictures:
         training: the training cases. If labels are noisy, the labels before noise are under ``truth``.
         validation: the cases that the network is validated with.
         postprocessing: what happens to their predictions before validation.
+        classes: names of the classes, background first.
         count: number of cases.
     """
 
@@ -52,6 +53,7 @@ class LayerPictures:
     training: Any
     validation: Any
     postprocessing: Callable[[dict[str, Any]], dict[str, Any]]
+    classes: Sequence[str]
     count: int = 3
 
     def __post_init__(self) -> None:
@@ -74,49 +76,48 @@ class LayerPictures:
     def draw_end(self, engine: Any) -> None:
         """Draw the last weights, then the best ones."""
         device = engine.state.device
-        self._draw(self.folder.pictures / "last.png", f"After epoch {engine.state.epoch}", device)
-        arrays: dict[str, Any] = {}
-        for index, row in enumerate(self._rows(self.validation, device)):
-            for name, pixels in row.items():
-                arrays[f"{index}/{name}"] = pixels
+        self._draw(self.folder.last_picture, f"After epoch {engine.state.epoch}", device)
         with atomic(self.folder.panels) as part:
-            np.savez_compressed(part, **arrays)
+            self._sheet(self.validation, device).save(part)
         if not self.folder.best_weights.exists():
             return
         inner = self.iel_net.network
         last = {key: value.clone() for key, value in inner.state_dict().items()}
         inner.load_state_dict(self.folder.load_best_weights())
         try:
-            self._draw(self.folder.pictures / "best.png", "Best weights", device)
+            self._draw(self.folder.best_picture, "With the best weights", device)
         finally:
             inner.load_state_dict(last)
 
-    def _draw(self, file: Path, title: str, device: torch.device) -> None:
-        rows = self._rows(self.training, device)
+    def _draw(self, file: Path, when: str, device: torch.device) -> None:
+        sheet = self._sheet(self.training, device)
+        layer = in_words(self.iel_net.layer, self.training[0]["image"].ndim - 1)
         with atomic(file) as part:
-            layer_sheet(rows, f"{title}: inputs and outputs of {self.iel_net.layer}", part)
+            sheet.draw(f"{when}: training cases, {layer}", part)
 
-    def _rows(self, dataset: Any, device: torch.device) -> list[dict[str, np.ndarray]]:
-        return [self._row(dataset[index], device) for index in range(min(self.count, len(dataset)))]
+    def _sheet(self, dataset: Any, device: torch.device) -> Sheet:
+        cases = [dataset[index] for index in range(min(self.count, len(dataset)))]
+        return Sheet([self._row(case, device) for case in cases], self.classes)
 
-    def _row(self, case: Mapping[str, Any], device: torch.device) -> dict[str, np.ndarray]:
+    def _row(self, case: Mapping[str, Any], device: torch.device) -> dict[str, Tile]:
         image = case["image"].as_tensor()[None].to(device)
         with train_mode(self.iel_net), torch.no_grad():
-            before = self.iel_net.network(image)[0]
-            after = before if self.iel_net.layer is None else self.iel_net.layer(before[None])[0]
+            trained = self.iel_net(image)[0]
         with eval_mode(self.iel_net):
             evaluated = self.postprocessing({**case, "pred": self.iel_net(image)[0].cpu()})["pred"]
-        classes = {
-            "truth": case.get("truth", case["label"])[0],
-            "training label": case["label"][0],
-            "noisy label": case["label_with_noise"][0] if "label_with_noise" in case else None,
-            "before the layer": before.argmax(0),
-            "after the layer": after.argmax(0),
-            "evaluation": evaluated.argmax(0),
-        }
-        index = fullest_slice(classes["truth"].cpu().numpy())
-        row = {"image": upright_image(image[0].cpu().numpy(), index)}
-        for name, values in classes.items():
-            if values is not None:
-                row[name] = upright(values.cpu().numpy(), index)
-        return row
+        labels = {"noisy label": "label_with_noise"} if "label_with_noise" in case else {"training label": "label"}
+        classes = {"truth": case.get("truth", case["label"])[0]}
+        classes |= {title: case[key][0] for title, key in labels.items()}
+        classes["prediction"] = evaluated.argmax(0)
+        if getattr(self.iel_net.layer, "steps", 0):
+            classes["after the layer (for the loss)"] = trained.argmax(0)
+        return tiles(image[0].cpu().numpy(), {name: values.cpu().numpy() for name, values in classes.items()})
+
+
+def in_words(layer: Any, spatial_dims: int) -> str:
+    """Return the physics and the gain of a layer, such as "layer of heat diffusion, gain 38"."""
+    if not getattr(layer, "steps", 0):
+        return "no layer"
+    name = re.sub(r"(?<!^)(?=[A-Z])", " ", type(layer.evolution).__name__).lower()
+    gain = layer.gains().get(spatial_dims)
+    return f"layer of {name}" + (f", gain {gain:.2g}" if gain else "")

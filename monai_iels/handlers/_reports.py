@@ -14,7 +14,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import shlex
+import shutil
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,7 +34,7 @@ from ignite.metrics import Average
 from monai.utils import string_list_all_gather
 
 from monai_iels._files import atomic, write_table
-from monai_iels._pictures import Panel, contact_sheet, curves, panel
+from monai_iels._pictures import Panel, contact_sheet, curves, tiles
 from monai_iels._run_folder import KEY_METRIC, OF_TRUTH, SHOWN_METRICS, RunFolder
 from monai_iels.handlers._phases import Phases, attach
 from monai_iels.tracking import add_files_to_run
@@ -111,7 +114,7 @@ class TrainingReport:
         epoch, last = state.epoch, state.max_epochs
         line = f"epoch {epoch:>{len(str(last))}}/{last}  loss {self.metrics['loss']:.4f}"
         for name, title in SHOWN_METRICS.items():
-            if name in self.metrics:
+            if name in self.metrics and title != "IoU":  # which says the same as Dice
                 line += f"  {title} {self.metrics[name]:.3f}"
             if name + OF_TRUTH in self.metrics:
                 line += f" (truth {self.metrics[name + OF_TRUTH]:.3f})"
@@ -136,16 +139,15 @@ class TrainingReport:
         truth = {name.removesuffix(OF_TRUTH): value for name, value in best.items() if name.endswith(OF_TRUTH)}
         table = pd.DataFrame({"best": best, "last": last, "truth": pd.Series(truth, dtype=float)})
         table = table.reindex(SHOWN_METRICS).rename(index=SHOWN_METRICS)
-        evaluate = shlex.quote(str(self.folder.evaluate_arguments))
-        predict = shlex.quote(str(self.folder.inference_arguments))
+        pictures = [self.folder.curves, self.folder.last_picture, self.folder.best_picture]
         lines = [
             "",
             table.to_string(float_format="{:.4f}".format, na_rep=""),
             "",
-            f"Best weights (epoch {best['epoch']:.0f}): {self.folder.best_weights}",
-            f"Curves: {self.folder.curves}, from {self.folder.history}",
-            f"Next, evaluate it case by case: python -m monai.bundle run --args_file {evaluate}",
-            f"Or predict: python -m monai.bundle run --args_file {predict} --dataset_dir YOUR_IMAGES",
+            f"Best weights (epoch {best['epoch']:.0f}): {shown(self.folder.best_weights)}",
+            f"Pictures: {', '.join(shown(file) for file in pictures)}",
+            f"Next, evaluate it case by case: {bundle_command(self.folder.evaluate_arguments)}",
+            f"Or predict: {bundle_command(self.folder.inference_arguments)} --dataset_dir YOUR_IMAGES",
         ]
         logger.info("\n".join(lines))
 
@@ -158,6 +160,22 @@ def _per_part(details: Any) -> torch.Tensor:
     """Return the details of a metric as one row per case and one column per class or region."""
     values = torch.as_tensor(details).detach().cpu().double()
     return values.reshape(len(values), -1)
+
+
+def shown(path: str | os.PathLike[str]) -> str:
+    """Return a path as people would type it: from the folder that they are in if it lies below it."""
+    path, here = os.path.abspath(path), os.getcwd()
+    return os.path.relpath(path, here) if path.startswith(here + os.sep) else path
+
+
+def python() -> str:
+    """Return what to type for this Python: a path unless its environment is activated."""
+    return "python" if shutil.which("python") == sys.executable else shlex.quote(shown(sys.executable))
+
+
+def bundle_command(arguments: Path) -> str:
+    """Return the command that runs a bundle with the arguments in a file."""
+    return f"{python()} -m monai.bundle run --args_file {shlex.quote(shown(arguments))}"
 
 
 def duration(seconds: float) -> str:
@@ -207,9 +225,11 @@ class EvaluationReport:
     def collect(self, engine: Any) -> None:
         """Keep a small picture of each case."""
         for item, output in zip(engine.state.batch, engine.state.output, strict=True):
-            self.diagonal = float(np.linalg.norm(output["label"].shape[1:]))
             image, truth, guess = (output[key].detach().cpu().numpy() for key in ("image", "label", "pred"))
-            self.panels.append(panel(_name(item), 0.0, image, truth.argmax(0), guess.argmax(0)))
+            self.diagonal = float(np.linalg.norm(truth.shape[1:]))
+            self.unit = _unit(item["image"])
+            row = tiles(image, {"truth": truth.argmax(0), "prediction": guess.argmax(0)}, largest=256)
+            self.panels.append(Panel(_name(item), 0.0, row))
 
     def write(self, engine: Any) -> None:
         """Write the tables and the sheet."""
@@ -226,12 +246,12 @@ class EvaluationReport:
             contact_sheet(scored or panels, self.classes, part)
         if self.training_dir is not None:
             add_files_to_run(self.training_dir, [cases_file, summary_file, sheet_file], "evaluation")
-        shown = summary[["mean", "median", "worst_5_percent"]].rename(columns={"worst_5_percent": "worst 5 %"})
+        table = summary[["mean", "median", "worst_5_percent"]].rename(columns={"worst_5_percent": "worst 5 %"})
         lines = [
-            shown.to_string(index_names=False, float_format="%.4f"),
+            table.to_string(index_names=False, float_format="%.4f"),
             "",
-            f"{len(cases)} cases of the {self.section} section: {cases_file}",
-            f"Worst, median and best: {sheet_file}",
+            f"{len(cases)} cases of the {self.section} section: {shown(cases_file)}",
+            f"Picture of the worst, median and best cases: {shown(sheet_file)}",
         ]
         logger.info("\n".join(lines))
 
@@ -243,13 +263,20 @@ class EvaluationReport:
         for name, details in metric_details.items():
             metric, values = name.removeprefix("val_"), _per_part(details)
             if metric.startswith("hausdorff"):
-                values = values.nan_to_num(*3 * [self.diagonal])
+                metric, values = f"{metric}_{self.unit}", values.nan_to_num(*3 * [self.diagonal])
             cases[metric] = values.where(values.isfinite(), torch.nan).nanmean(dim=1).numpy()
             parts = regions if metric.startswith("convexity") else self.classes[1:]
             if values.shape[1] == len(parts) > 1:
                 for column, part in enumerate(parts):
                     cases[f"{metric}_{part}"] = values[:, column].numpy()
         return cases
+
+
+def _unit(image: Any) -> str:
+    """Return the unit of distances between the pixels or voxels of an image."""
+    if image.ndim == 3:
+        return "pixels"
+    return "mm" if np.allclose(image.pixdim, 1, atol=1e-3) else "voxels"
 
 
 def _statistics(cases: pd.DataFrame) -> pd.DataFrame:

@@ -15,6 +15,7 @@
 page. ``monai-iels study report FOLDER`` only writes the page.
 """
 
+from monai_iels.study._closing import closing_words
 from monai_iels.study._comparison import compare_variants, paired_difference
 from monai_iels.study._definition import Study, read_study, select_variants
 from monai_iels.study._report import write_report
@@ -25,6 +26,7 @@ __all__ = [
     "Results",
     "RunResult",
     "Study",
+    "closing_words",
     "compare_variants",
     "paired_difference",
     "read_results",

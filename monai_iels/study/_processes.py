@@ -11,6 +11,7 @@
 
 """The processes that run the trainings of a study."""
 
+import logging
 import os
 import subprocess
 import sys
@@ -20,6 +21,8 @@ from pathlib import Path
 
 from monai_iels._files import write_json
 from monai_iels.study._plan import Training
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,7 @@ class TrainingProcesses:
         limits = {"OMP_NUM_THREADS": str(self.threads)} if self.threads else {}
         environment = {**limits, **os.environ, **self.environment}
         with folder.console.open("ab") as log:
+            begin = log.tell()
             # In a session of its own, so that Ctrl-C reaches only the study, which then ends each training once.
             child = subprocess.Popen(
                 command, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
@@ -65,7 +69,7 @@ class TrainingProcesses:
             self.children.append(child)
             if self.stopped:
                 child.terminate()
-            code = child.wait()
+            code = _follow(child, training, begin)
         status = training.journal.status(began) or self._record_status(training, code)
         return Outcome(training, status, time.monotonic() - start)
 
@@ -91,6 +95,20 @@ class TrainingProcesses:
             child.terminate()
         for child in list(self.children):
             child.wait()
+
+
+def _follow(child: subprocess.Popen[bytes], training: Training, begin: int) -> int:
+    """Wait for a training, log the line of each epoch meanwhile, and return the exit code."""
+    with training.folder.console.open("rb") as console:
+        console.seek(begin)
+        code = None
+        while code is None:
+            time.sleep(0.2)
+            code = child.poll()
+            for line in console:
+                if line.startswith(b"epoch "):
+                    logger.info(f"{training!s:<22}  {line.decode('utf-8', 'replace').rstrip()}")
+    return code
 
 
 def _last_line(log: Path) -> str:

@@ -14,20 +14,21 @@
 import base64
 import html
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import jinja2
-import numpy as np
 import pandas as pd
 
 from monai_iels._files import write_table, write_text
-from monai_iels._pictures import layer_sheet, study_curves
+from monai_iels._pictures import Sheet, Tile, study_curves
 from monai_iels.study._comparison import compare_variants
 from monai_iels.study._definition import by_group
 from monai_iels.study._folder import StudyFolder
 from monai_iels.study._results import LAST_EPOCHS, Results, save_results
+
+_PANELS = "Validation images after the last epoch. Dice is best at 1, roughness at the value of the truth."
 
 
 def write_report(results: Results, folder: Path, trainings: Path | None = None) -> Path:
@@ -79,26 +80,32 @@ def _draw_curves(results: Results, files: StudyFolder) -> Iterator[Path]:
 def _draw_panels(results: Results, files: StudyFolder, trainings: StudyFolder) -> Iterator[Path]:
     groups = by_group(results.variants)
     for number, (group, variants) in enumerate(groups.items()):
-        rows: list[dict[str, np.ndarray]] = []
-        for name, variant in variants.items():
-            run = results.of_variant(variant)[0]
-            source = trainings.training(variant, run.seed).panels
-            if run.finished and source.exists():
-                _add_column(rows, name, source)
-        if rows:
+        sheets = dict(_finished_sheets(results, variants, trainings))
+        if sheets:
             file = files.path / (f"panels-{number}.png" if len(groups) > 1 else "panels.png")
-            layer_sheet(rows, f"{group}: after the last epoch" if group else "After the last epoch", file)
+            _side_by_side(sheets).draw(f"{group}. {_PANELS}" if group else _PANELS, file)
             yield file
 
 
-def _add_column(rows: list[dict[str, np.ndarray]], name: str, file: Path) -> None:
-    """Add the predictions of a variant to the rows, one row per case, which begin with the image and the truth."""
-    with np.load(file) as arrays:
-        count = len({key.split("/")[0] for key in arrays})
-        for index in range(count):
-            if len(rows) == index:
-                rows.append({"image": arrays[f"{index}/image"], "truth": arrays[f"{index}/truth"]})
-            rows[index][name] = arrays[f"{index}/evaluation"]
+def _finished_sheets(
+    results: Results, variants: Mapping[str, str], trainings: StudyFolder
+) -> Iterator[tuple[str, Sheet]]:
+    """Yield the short name and the validation cases of each variant that has finished with its first seed."""
+    for name, variant in variants.items():
+        run = results.of_variant(variant)[0]
+        file = trainings.training(variant, run.seed).panels
+        if run.finished and file.exists():
+            yield name, Sheet.load(file)
+
+
+def _side_by_side(sheets: Mapping[str, Sheet]) -> Sheet:
+    """Return image, truth and noisy label of each case, then the predictions of the variants."""
+    first = next(iter(sheets.values()))
+    rows: list[dict[str, Tile]] = []
+    for index, row in enumerate(first.rows):
+        same = {name: row[name] for name in ("image", "truth", "noisy label") if name in row}
+        rows.append({**same, **{name: sheet.rows[index]["prediction"] for name, sheet in sheets.items()}})
+    return Sheet(rows, first.classes)
 
 
 def _settings(results: Results) -> Iterator[str]:

@@ -59,6 +59,8 @@ def run_study(
     plan = make_plan(study, output_dir, preset, dataset_dir, tracking_uri)
     check_overrides(study)
     check_unchanged(plan)
+    source = "the embedded sample: these images are drawn" if plan.synthetic else plan.shared["dataset_dir"]
+    logger.info(f"{len(plan.trainings())} trainings, {jobs} at a time. Data: {source}.")
     _prepare_data(plan)
     with plan.folder.only_one_process():
         journal = Journal(plan.folder.tracking)
@@ -112,6 +114,8 @@ def _train(trainings: Sequence[Training], jobs: int, backend: str, environment: 
     todo = [training for training in trainings if training.journal.status() != "FINISHED"]
     if len(todo) < len(trainings):
         logger.info(f"{len(trainings) - len(todo)} of {len(trainings)} trainings are already finished.")
+    if todo:
+        logger.info(f"Training {', '.join(map(str, todo[:jobs]))}{' ...' if len(todo) > jobs else ''}")
     threads = max(1, joblib.cpu_count() // jobs) if backend == "threading" else None
     processes = TrainingProcesses(threads, environment)
     done: list[Outcome] = []

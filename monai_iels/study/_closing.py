@@ -1,0 +1,67 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""What a study says in the terminal when it has ended: its table, its files, and what to type next."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+
+from monai_iels._run_folder import KEY_METRIC
+from monai_iels.handlers._reports import bundle_command, python, shown
+from monai_iels.study._comparison import compare_variants
+from monai_iels.study._folder import StudyFolder
+from monai_iels.study._results import Results, RunResult
+from monai_iels.tracking import Journal, view_command
+
+_FILES = {
+    "panels*.png": "image, truth and the predictions of all variants",
+    "curves.png": "the same numbers epoch by epoch",
+    "report.html": "everything on one page, for the browser",
+    "*/seed-*/pictures/last.png": "the layer at work in one training",
+}
+
+
+def closing_words(results: Results, folder: Path) -> str:
+    """Return the table of the variants, the pictures and pages in the folder, and what to type next."""
+    files = StudyFolder(folder)
+    lines = ["", _table(results).to_string(float_format="{:.3f}".format, na_rep=""), ""]
+    for pattern, meaning in _FILES.items():
+        lines += [f"{shown(file)}  ({meaning})" for file in sorted(files.path.glob(pattern))]
+    return "\n".join([*lines, "", *_next_steps(results, files)])
+
+
+def _table(results: Results) -> pd.DataFrame:
+    """Return Dice, roughness and convexity of each variant, and of the truth where it has them."""
+    rows = compare_variants(results)
+    names = [f"{group} / {name}" if group else name for group, name in zip(rows["group"], rows["variant"], strict=True)]
+    columns = ["dice", "roughness", "convexity"]
+    table = rows[columns].set_axis(names)
+    table.loc["truth"] = rows.reindex(columns=[f"{name}_of_truth" for name in columns]).mean().to_numpy()
+    return table.rename(columns={"dice": "Dice"})
+
+
+def _next_steps(results: Results, files: StudyFolder) -> Iterator[str]:
+    """Yield the commands that follow, where the study has its trainings beside it."""
+    trained = [run for run in results.runs if run.finished and _arguments(files, run).exists()]
+    if not trained:
+        return
+    best = max(trained, key=lambda run: run.cases[KEY_METRIC].mean())
+    view = view_command(Journal(files.tracking).address())
+    predict = bundle_command(_arguments(files, best))
+    yield f"Predict your own images ({best.variant}): {predict} --dataset_dir YOUR_IMAGES"
+    yield "Train with your own data: docs/do/bundle.md"
+    yield f"Compare all trainings in the browser: {view if view.startswith('http') else f'{python()} -m {view}'}"
+
+
+def _arguments(files: StudyFolder, run: RunResult) -> Path:
+    return files.training(run.variant, run.seed).inference_arguments
