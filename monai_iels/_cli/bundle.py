@@ -41,17 +41,25 @@ def _composed(bundles: Path) -> dict[Path, str]:
     return files
 
 
+def _stale(bundles: Path) -> dict[Path, str]:
+    """Return the text of each file that is missing or differs from what compose writes."""
+    files = _composed(bundles)
+    return {file: text for file, text in files.items() if not file.exists() or file.read_text("utf-8") != text}
+
+
 def _compose(options: argparse.Namespace) -> None:
-    for file, text in _composed(options.bundles).items():
+    stale = _stale(options.bundles)
+    for file, text in stale.items():
         file.parent.mkdir(exist_ok=True)
         file.write_text(text, encoding="utf-8")
+        print(f"Wrote {file}")
+    if not stale:
+        print(f"Nothing changed: all composed files in {options.bundles} are up to date.")
 
 
 def _check(options: argparse.Namespace) -> int:
-    code = 0
-    remedy = f"run monai-iels bundle compose {options.bundles}"
-    for file, text in _composed(options.bundles).items():
-        if not file.exists() or file.read_text("utf-8") != text:
-            print(f"{file} is not what compose writes: {remedy}", file=sys.stderr)
-            code = 1
-    return code
+    stale = _stale(options.bundles)
+    for file in stale:
+        remedy = f"run monai-iels bundle compose {options.bundles}"
+        print(f"{file} is not what compose writes: {remedy}", file=sys.stderr)
+    return 1 if stale else 0

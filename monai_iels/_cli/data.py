@@ -18,6 +18,7 @@ import os
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 
@@ -35,8 +36,9 @@ def add_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
     drawing.add_argument("--seed", type=int, default=0, help="the same seed gives the same bytes (default: 0)")
     drawing.add_argument("--size", type=int, help="height of the images (default: about that of the originals)")
 
-    for command in (downloading, checking, drawing):
-        command.add_argument("name", help="wbc, dsb2018, drive, refuge or hippocampus")
+    names = "wbc, dsb2018, drive, refuge or hippocampus"
+    for command, more in ((downloading, ""), (checking, "; or the folder of a bundle of your own"), (drawing, "")):
+        command.add_argument("name", help=names + more)
         command.add_argument("--root", required=True, metavar="DIR", help="folder of the data set")
 
 
@@ -44,7 +46,7 @@ def _source(name: str) -> Any:
     from monai_iels.data import SOURCES
 
     if name not in SOURCES:
-        raise ValueError(f"unknown data set '{name}': choose one of {', '.join(SOURCES)}")
+        raise ValueError(f"unknown data set '{name}': choose one of {', '.join(SOURCES)}, or check a bundle's folder")
     return SOURCES[name]
 
 
@@ -62,13 +64,21 @@ def _download(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
-    from monai_iels.data import check_source
-
-    source = _source(options.name)
     with _writing("--cache_dir"):
-        report = check_source(source, options.root, options.cache_dir)
+        report = _report(options)
     print(json.dumps(report.to_dict(), indent=1) if options.json else report)
     return 1 if report.problems else 0
+
+
+def _report(options: argparse.Namespace) -> Any:
+    """Check one of the five data sets, or the data of a bundle of the user's own."""
+    from monai_iels.data import SOURCES, check_source
+
+    if options.name not in SOURCES and os.path.isdir(options.name):
+        from monai_iels.bundle._data import check_data
+
+        return check_data(Path(options.name), options.root, options.cache_dir)
+    return check_source(_source(options.name), options.root, options.cache_dir)
 
 
 def _synthesize(options: argparse.Namespace) -> None:

@@ -22,6 +22,7 @@ from monai_iels import _prediction
 from monai_iels._prediction import unknown_key
 from monai_iels._yaml import read_mapping
 from monai_iels.data import SOURCES
+from monai_iels.data._datalists import describe_pairs
 
 _CONFIGS = ("train", "evaluate", "inference", "multi_gpu_train")
 _NEEDED_FOR_OWN_DATA = ("datalists", "classes")
@@ -130,12 +131,28 @@ def _data(file: Path, name: str, changes: Mapping[str, Any], metadata: Mapping[s
             raise ValueError(f"{file}: metadata#{key} is missing; add it")
     if name in SOURCES:
         source = SOURCES[name]
-        return _Data(source.title, source.terms, source.layout, _SAMPLE, list(source.classes))
+        layout = f"```text\n{source.layout}\n```"
+        return _Data(source.title, source.terms, layout, _SAMPLE, list(source.classes))
     for key in _NEEDED_FOR_OWN_DATA:
         if key not in changes:
             raise ValueError(f"{file}: {key} is missing, since '{name}' is none of {', '.join(SOURCES)}; add it")
-    layout = json.dumps(changes["datalists"], indent=1)
+    layout = _layout(file, changes["datalists"])
     return _Data(metadata["name"], metadata["data_source"], layout, _NO_SAMPLE, changes["classes"])
+
+
+def _layout(file: Path, datalists: Any) -> str:
+    """Say in words where the user's own files are."""
+    if not isinstance(datalists, Mapping):
+        return f"The cases are listed by `{datalists}`."
+    arguments = {key: value for key, value in datalists.items() if key != "_target_"}
+    target = str(datalists.get("_target_"))
+    if target.endswith(".paired_datalists"):
+        try:
+            return describe_pairs(**arguments)
+        except TypeError as error:
+            raise ValueError(f"{file}: datalists: {error}") from None
+    shown = ", ".join(f"`{key}` {value}" for key, value in arguments.items())
+    return f"The cases are listed by `{target}` with {shown or 'no arguments'}."
 
 
 def _merge(config: dict[str, Any], changes: Mapping[str, Any], place: str) -> None:

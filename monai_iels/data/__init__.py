@@ -21,18 +21,14 @@ A new data set needs
 The checker, the command line, archives, downloads and the cache then work with it as they are.
 """
 
+from monai_iels._prediction import as_rgb
 from monai_iels.data._cases import Datalists, case_files, cases_of, fingerprint
 from monai_iels.data._check import check_source
 from monai_iels.data._datalists import SOURCES, SYNTHETIC, checked_datalists, paired_datalists
-from monai_iels.data._drive import read_drive
-from monai_iels.data._dsb2018 import read_dsb2018
-from monai_iels.data._hippocampus import read_hippocampus
-from monai_iels.data._images import LoadFiled, as_mask, as_rgb
+from monai_iels.data._images import LoadFiled, as_mask
 from monai_iels.data._labels import LabelValuesd, check_labels
 from monai_iels.data._problems import DataError, Problem
-from monai_iels.data._refuge import read_refuge
 from monai_iels.data._source import Source
-from monai_iels.data._wbc import read_wbc
 
 __all__ = [
     "SOURCES",
@@ -52,9 +48,4 @@ __all__ = [
     "checked_datalists",
     "fingerprint",
     "paired_datalists",
-    "read_drive",
-    "read_dsb2018",
-    "read_hippocampus",
-    "read_refuge",
-    "read_wbc",
 ]

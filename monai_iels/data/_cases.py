@@ -13,7 +13,7 @@
 import dataclasses
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from monai.data import partition_dataset
 from monai.utils import ensure_tuple
 
 from monai_iels.data._problems import Problems
-from monai_iels.data._search import listing
+from monai_iels.data._search import contents, listing
 
 Case = dict[str, str | list[str]]
 """To each key, such as ``image``, its file; or several files, such as one mask per nucleus."""
@@ -47,32 +47,57 @@ def cases_of(datalists: Datalists, section: str) -> list[Case]:
     return datalists[section]
 
 
-def case_files(case: Case, keys: Sequence[str] | None = None) -> list[str]:
+def case_files(case: Case, keys: Collection[str] | None = None) -> list[str]:
     """Return the files of a case, of all keys or only of ``keys``."""
     chosen = [ensure_tuple(files) for key, files in case.items() if keys is None or key in keys]
     return list(chain.from_iterable(chosen))
 
 
-def all_files(datalists: Datalists, keys: Sequence[str] | None = None) -> list[str]:
+def all_files(datalists: Datalists, keys: Collection[str] | None = None) -> list[str]:
     """Return the files of all cases, each once."""
     files = chain.from_iterable(case_files(case, keys) for case in all_cases(datalists))
     return list(dict.fromkeys(files))
 
 
-def split(cases: Sequence[Case], fraction: float, seed: int) -> Datalists:
-    """Shuffle ``cases`` by ``seed``, and use a ``fraction`` of them for validation; both sections are sorted again.
+def split(
+    cases: Sequence[Case], validation: float, seed: int, test: float = 0.0, groups: Sequence[str] | None = None
+) -> Datalists:
+    """Shuffle ``cases`` by ``seed`` and divide them into sections, each of which is sorted again.
+
+    Args:
+        cases: the cases.
+        validation: fraction of the cases for validation, at least one.
+        seed: seed of the order.
+        test: fraction of the cases for testing; there is no such section for 0.
+        groups: the group of each case, such as its patient; no group is divided. By default each case is alone.
 
     Example:
         >>> sections = split([{"image": f"{i:03}.bmp"} for i in range(300)], 0.1, seed=0)
         >>> {name: len(cases) for name, cases in sections.items()}
         {'training': 270, 'validation': 30}
     """
-    if not cases:
-        return {"training": [], "validation": []}
-    count = max(1, round(len(cases) * fraction))
-    parts = partition_dataset(list(cases), ratios=[len(cases) - count, count], shuffle=True, seed=seed)
-    training, validation = (sorted(part, key=lambda case: case["image"]) for part in parts)
-    return {"training": training, "validation": validation}
+    members: dict[str, list[Case]] = {}
+    for case, group in zip(cases, groups or map(str, range(len(cases))), strict=True):
+        members.setdefault(group, []).append(case)
+    (rest,) = partition_dataset(list(members.values()), ratios=[1], shuffle=True, seed=seed)
+    taken = {"validation": _take(rest, max(1, round(len(cases) * validation)))}
+    if test:
+        taken["test"] = _take(rest, max(1, round(len(cases) * test)))
+    sections = {"training": list(chain(*rest)), **taken}
+    return {name: sorted(section, key=lambda case: case["image"]) for name, section in sections.items()}
+
+
+def _take(groups: list[list[Case]], count: int) -> list[Case]:
+    """Remove groups, from the end on, with about ``count`` cases together; at least one group, if there is one."""
+    taken: list[list[Case]] = []
+    for group in reversed(groups):
+        missing = count - sum(map(len, taken))
+        if abs(missing - len(group)) < missing:
+            taken.append(group)
+    taken = taken or sorted(groups, key=len)[:1]
+    for group in taken:
+        groups.remove(group)
+    return list(chain(*taken))
 
 
 def fingerprint(datalists: Datalists) -> str:
@@ -151,7 +176,8 @@ def pair(folder: Path, patterns: Mapping[str, str], problems: Problems, optional
                 problems.add("extra", path, f"unexpected file: only {shown} belong here")
     for key in pairing.lacking():
         directory, name = paths[key].parent, paths[key].name.replace("{id}", "<id>")
-        problem = f"there are no files named {name}" if directory.is_dir() else "there is no such folder"
+        found = f"there is no such folder here, {contents(folder)}"
+        problem = f"there are no files named {name}" if directory.is_dir() else found
         problems.add("missing", directory, problem)
     return pairing.complete(problems)
 

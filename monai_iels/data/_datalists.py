@@ -10,17 +10,21 @@
 # limitations under the License.
 """The data sets by name, and checked datalists for a training: from a folder, or drawn on the spot."""
 
+import dataclasses
+import inspect
 from pathlib import Path
+from typing import Any
 
 from monai.config import PathLike
 
 from monai_iels.data._cache import made_once
-from monai_iels.data._cases import Datalists, pair, split
+from monai_iels.data._cases import Case, Datalists, pair, split
 from monai_iels.data._check import check_headers
 from monai_iels.data._drive import DRIVE
 from monai_iels.data._dsb2018 import DSB2018
+from monai_iels.data._groups import groups_of, warn_of_several
 from monai_iels.data._hippocampus import HIPPOCAMPUS
-from monai_iels.data._problems import DataError, Problem, Problems
+from monai_iels.data._problems import DataError, Problems
 from monai_iels.data._refuge import REFUGE
 from monai_iels.data._source import Source, report_empty_sections
 from monai_iels.data._wbc import WBC
@@ -81,6 +85,9 @@ def paired_datalists(
     label: str = "labels/{id}.png",
     validation: float = 0.1,
     seed: int = 0,
+    test: float = 0.0,
+    group: str | None = None,
+    table: str | None = None,
 ) -> Datalists:
     """List your own data, where the names of an image and its label share a part.
 
@@ -90,12 +97,17 @@ def paired_datalists(
         label: path of its label.
         validation: fraction of the cases for validation.
         seed: seed of the split.
+        test: fraction of the cases for a section ``test``.
+        group: keeps all images of one patient in one section: a regular expression whose first group in the name of
+            the image file is the patient, such as ``"^(.+)_"``; or, with ``table``, the name of a column.
+        table: path of a CSV file relative to ``root``. Its first column names the cases or their image files.
 
     Returns:
         one datalist per section, as MONAI's data sets take them.
 
     Raises:
         DataError: naming all files that are missing, unmatched, of another size, or whose headers cannot be read.
+        ValueError: for an argument that cannot be used.
     """
     if str(root) == SYNTHETIC:
         raise ValueError("--dataset_dir must be the folder of your data: there is no synthetic sample of it")
@@ -104,14 +116,58 @@ def paired_datalists(
             raise ValueError(f"the path of images and labels must contain {{id}} once, got '{pattern}'")
     if not 0 < validation < 1:
         raise ValueError(f"validation must lie between 0 and 1, got {validation}")
+    if not 0 <= test < 1 - validation:
+        raise ValueError(f"test must be at least 0, and less than 1 together with validation, got {test}")
+    if table and not group:
+        raise ValueError(f"group must name a column of {table}; add it")
     folder = Path(root).expanduser()
-    if not folder.is_dir():
-        remedy = f"Check the path for a typo: it must have {image} and {label}."
-        raise DataError(Problem("missing", str(folder), "there is no such folder", remedy))
+    cases = _find_pairs(folder, image, label)
+    names = [Path(str(case["image"])).name for case in cases]
+    groups = groups_of(names, group, folder / table if table else None) if group else None
+    datalists = split(cases, validation, seed, test, groups)
     problems = Problems()
-    cases = pair(folder, {"image": image, "label": label}, problems)
-    datalists = split(cases, validation, seed)
     report_empty_sections(datalists, folder, problems)
     problems.raise_if_any()
     check_headers(datalists)
+    if not group:
+        warn_of_several(names)
     return datalists
+
+
+def _find_pairs(folder: Path, image: str, label: str) -> list[Case]:
+    """Return the user's own cases, or raise a :class:`DataError` whose advice fits data of one's own."""
+    remedies = {
+        "missing": f"Give the folder that has {image} and {label}, or correct these paths in dataset.yaml.",
+        "extra": "Move it elsewhere, or correct `image` and `label` in dataset.yaml.",
+        "unmatched": "Add the missing file, or move this one elsewhere.",
+    }
+    problems, cases = Problems(), []
+    if folder.is_dir():
+        cases = pair(folder, {"image": image, "label": label}, problems)
+    else:
+        problems.add("missing", folder, "there is no such folder")
+    problems[:] = [dataclasses.replace(problem, remedy=remedies[problem.kind]) for problem in problems]
+    problems.raise_if_any()
+    return cases
+
+
+def describe_pairs(**arguments: Any) -> str:
+    """Say in words what :func:`paired_datalists` lists with the same arguments.
+
+    Raises:
+        TypeError: for an argument that it does not take.
+    """
+    bound = inspect.signature(paired_datalists).bind(**arguments)
+    bound.apply_defaults()
+    given = bound.arguments
+    shares = f"{100 * given['validation']:g} % of the cases are for validation"
+    shares += f", {100 * given['test']:g} % for testing" if given["test"] else ""
+    text = (
+        f"```text\n{given['image']}  an image; {{id}} is the name of the case\n{given['label']}  its label\n```\n\n"
+        f"{shares}, chosen by `split_seed`."
+    )
+    if given["table"]:
+        return f"{text} Cases with the same `{given['group']}` in `{given['table']}` stay in one section."
+    if given["group"]:
+        return f"{text} Images in whose names `{given['group']}` finds the same patient stay in one section."
+    return text

@@ -14,7 +14,6 @@
 from pathlib import Path
 
 import numpy as np
-from monai.config import PathLike
 
 from iels_drawings.drive import draw_drive
 from monai_iels.data._cache import write_image
@@ -24,22 +23,6 @@ from monai_iels.data._source import Source, generator
 
 _FOLDERS = {"training": "training", "validation": "test"}
 _BRIGHT = {"label": 255, "fov": 255}
-
-
-def read_drive(root: PathLike, seed: int = 0, cache_dir: PathLike | None = None) -> Datalists:
-    """List the photographs of DRIVE: the official 20 for training and 20 for testing, which the paper validates on.
-
-    Args:
-        root: the folder that has ``training`` and ``test``.
-        seed: not used, since the split is the official one.
-        cache_dir: where an archive is unpacked, if ``root`` has one instead of the folder.
-
-    Returns:
-        ``{"training": [...], "validation": [...]}`` of ``{"image": "....tif", "label": "....gif", "fov": "....gif"}``,
-        where ``fov`` is the field of view: what lies outside does not count. The second observer's vessels, where the
-        release has them, are under ``second``. Masks have the values 0 and 255, the second observer's 0 and 1.
-    """
-    return DRIVE.read(root, seed, cache_dir)
 
 
 def _files(folder: str) -> dict[str, str]:
@@ -53,6 +36,7 @@ def _files(folder: str) -> dict[str, str]:
 
 
 def _find(search: Search) -> Datalists:
+    """List the official training images, and the official test images, which the paper validates on."""
     datalists: Datalists = {section: [] for section in _FOLDERS}
     with search.problems.collect():
         for section, name in _FOLDERS.items():

@@ -17,13 +17,14 @@ from pathlib import Path
 
 import numpy as np
 from monai.config import PathLike
+from PIL import Image
 from tqdm import tqdm
 
 from iels_drawings.dsb2018 import draw_dsb2018
 from monai_iels.data._cache import made_once, write_image
 from monai_iels.data._cases import Case, Datalists, all_cases, all_files, case_files, split
 from monai_iels.data._check import check_headers
-from monai_iels.data._images import open_mask
+from monai_iels.data._images import as_mask, explained
 from monai_iels.data._problems import Problems
 from monai_iels.data._search import Search, listing
 from monai_iels.data._source import Archive, Source, generator
@@ -32,26 +33,12 @@ _PROPORTIONS = ((1.0, 1.0), (1.0, 1.0), (1.0, 1.25), (1.0, 1.0), (1.4, 1.4), (2.
 """Height and width of the drawn images, in turn, relative to their nominal size: the originals have nine sizes."""
 
 
-def read_dsb2018(root: PathLike, seed: int = 0, cache_dir: PathLike | None = None) -> Datalists:
-    """List the images of stage 1: 603 for training, 67 for validation.
-
-    The paper states 607 and 67, together 674, but the official training set has 670 images, so its split cannot be
-    reproduced. Here the images are shuffled by ``seed``, and a tenth is used for validation. The label files of an
-    image, one per nucleus, are merged once into one semantic mask in ``cache_dir``.
-
-    Args:
-        root: a folder with ``stage1_train.zip``, ``stage1_train`` or the images' own folders.
-        seed: seed of the split.
-        cache_dir: where the zip is unpacked and masks are merged; the user's cache folder by default.
-
-    Returns:
-        ``{"training": [...], "validation": [...]}`` of ``{"image": "<id>.png", "label": "<id>.png"}``. Images are RGBA;
-        in a label, 0 is background and 255 a nucleus.
-    """
-    return DSB2018.read(root, seed, cache_dir)
-
-
 def _find(search: Search) -> Datalists:
+    """List the images of stage 1, a tenth of them for validation.
+
+    The paper states 607 and 67, together 674, but the official training set has 670 images: its split cannot be
+    reproduced.
+    """
     cases: list[Case] = []
     for folder in listing(search.folder("stage1_train", "*/images/*.png")):
         if not folder.is_dir():
@@ -102,8 +89,8 @@ def _merge_masks(datalists: Datalists, folder: Path) -> None:
     for case in tqdm(all_cases(datalists), desc="Merging nuclei", unit="image", disable=None):
         merged = np.zeros((1, 1), bool)
         for mask in case_files(case, ["label"]):
-            with problems.collect():
-                merged = merged | (open_mask(mask) > 0)
+            with problems.collect(), explained(mask), Image.open(mask) as image:
+                merged = merged | (np.asarray(as_mask(image)) > 0)
         write_image(255 * merged.astype(np.uint8), folder / _merged_name(case))
     problems.raise_if_any()
 

@@ -19,7 +19,6 @@ from pathlib import Path
 
 import nibabel
 import numpy as np
-from monai.config import PathLike
 from monai.data import load_decathlon_datalist
 
 from iels_drawings.hippocampus import draw_hippocampus
@@ -29,25 +28,8 @@ from monai_iels.data._search import Search, listing
 from monai_iels.data._source import Archive, Source, generator
 
 
-def read_hippocampus(root: PathLike, seed: int = 0, cache_dir: PathLike | None = None) -> Datalists:
-    """List the labeled volumes of Task 4: 208 for training, 52 for validation.
-
-    Only the 260 training volumes of the release have labels. They are shuffled by ``seed``, and a fifth is used for
-    validation.
-
-    Args:
-        root: the folder that has ``Task04_Hippocampus``.
-        seed: seed of the split.
-        cache_dir: where an archive is unpacked, if ``root`` has one instead of the folder.
-
-    Returns:
-        ``{"training": [...], "validation": [...]}`` of ``{"image": "....nii.gz", "label": "....nii.gz"}``. In a
-        label, 0 is background, 1 anterior, 2 posterior.
-    """
-    return HIPPOCAMPUS.read(root, seed, cache_dir)
-
-
 def _find(search: Search) -> Datalists:
+    """List the 260 volumes that have labels, a fifth of them for validation."""
     folder = search.folder("Task04_Hippocampus", "dataset.json")
     cases = _read_list(folder / "dataset.json")
     files = Counter(chain.from_iterable(map(case_files, cases)))

@@ -20,22 +20,19 @@ from typing import Any, NamedTuple
 import nibabel
 import numpy as np
 from monai.config import KeysCollection, PathLike
-from monai.data import ImageReader
+from monai.data import ImageReader, ITKReader, MetaTensor, NibabelReader, PILReader
 from monai.transforms import MapTransform
 from monai.utils import ensure_tuple
 from PIL import Image, ImageChops
 
 from monai_iels._errors import first_line
-from monai_iels._prediction import as_rgb, read_finite
+from monai_iels._prediction import read_finite
 from monai_iels.data._problems import DataError, Problem, opening
 
+_NIFTI = (".nii", ".nii.gz")
+_OTHER_VOLUMES = (".nrrd", ".mha", ".mhd")
 _MISTAKES = (AttributeError, KeyError, NameError, TypeError)  # of a program, not of a file
 _TRUNCATED = ("truncated", "end-of-stream", "end of file", "bytes, got", "not enough", "incomplete")
-
-
-def is_volume(file: str) -> bool:
-    """Return whether this is the name of a NIfTI file."""
-    return file.lower().endswith((".nii", ".nii.gz"))
 
 
 class Header(NamedTuple):
@@ -55,12 +52,15 @@ def open_header(file: str) -> Header:
     if os.path.exists(file) and not (os.path.isfile(file) or os.path.isdir(file)):  # reading a pipe would never end
         raise DataError(Problem("extra", file, "this is a pipe, a socket or a device, not a file"))
     with explained(file):
-        if is_volume(file):
+        if file.lower().endswith(_NIFTI):
             volume: Any = nibabel.loadsave.load(file)
             if min(volume.shape, default=0) < 1 or len(volume.shape) != 3:
                 found = in_words(volume.shape)
                 raise DataError(Problem("size", file, f"the volume has the shape {found}", "Save it as a 3-D volume."))
             return Header(tuple(volume.shape), volume.affine)
+        if file.lower().endswith(_OTHER_VOLUMES):
+            loaded = read_finite(file, ITKReader())
+            return Header(tuple(loaded.shape[1:]), loaded.affine.numpy())
         with Image.open(file) as image:
             pages = getattr(image, "n_frames", 1) if image.format != "MPO" else 1  # MPO: a JPEG with a preview
             if pages > 1:
@@ -68,23 +68,19 @@ def open_header(file: str) -> Header:
             return Header(image.size, np.eye(4))
 
 
-def open_image(file: str) -> np.ndarray:
-    """Return the pixels of an image as RGB ``(height, width, 3)``, or of a volume ``(x, y, z)``."""
-    return _pixels(file, as_rgb)
+def reader_of(file: str, converter: Callable[[Image.Image], Image.Image]) -> ImageReader:
+    """Return the reader of an official data set's file: a NIfTI volume, or an image that ``converter`` converts."""
+    return NibabelReader() if file.lower().endswith(_NIFTI) else PILReader(converter=converter)
 
 
-def open_mask(file: str) -> np.ndarray:
-    """Return the values of a mask ``(height, width)``, or of a volume ``(x, y, z)``; a palette is resolved to gray."""
-    return _pixels(file, as_mask)
+def read_file(file: Any, reader: ImageReader) -> MetaTensor:
+    """Return what is in a file, channel first, as one reader reads it.
 
-
-def _pixels(file: str, convert: Callable[[Image.Image], Image.Image]) -> np.ndarray:
-    with explained(file):
-        if is_volume(file):
-            volume: Any = nibabel.loadsave.load(file)
-            return np.asarray(volume.dataobj)
-        with Image.open(file) as image:
-            return np.asarray(convert(image))
+    Raises:
+        DataError: with the name of the file, if it cannot be read or has NaN or infinite values.
+    """
+    with explained(ensure_tuple(file)[0], passed_on=_MISTAKES):
+        return read_finite(file, reader)
 
 
 def as_mask(image: Image.Image) -> Image.Image:
@@ -161,6 +157,5 @@ class LoadFiled(MapTransform):
         """Return the case with its files replaced by their contents."""
         case = dict(data)
         for key in self.key_iterator(case):
-            with explained(ensure_tuple(data[key])[0], passed_on=_MISTAKES):
-                case[key] = read_finite(case[key], self.reader)
+            case[key] = read_file(case[key], self.reader)
         return case

@@ -23,9 +23,10 @@ from monai.config import KeysCollection
 from monai.data import ImageReader
 from monai.transforms import MapTransform
 from monai.utils import ensure_tuple
+from tqdm import tqdm
 
 from monai_iels.data._cases import Datalists, all_files
-from monai_iels.data._images import LoadFiled
+from monai_iels.data._images import read_file
 from monai_iels.data._problems import DataError, Problem, Problems
 
 _FEW = 5  # more stray values than these are not classes
@@ -60,16 +61,6 @@ class LabelValues:
     def strays(self, pixels: np.ndarray) -> list[float]:
         """Return the values that stand for no class, sorted."""
         return np.unique(pixels[~np.isin(pixels, self.known)]).tolist()
-
-    def check(self, pixels: np.ndarray, file: str) -> None:
-        """Refuse a mask with stray values.
-
-        Raises:
-            DataError: with the name of the file and these values.
-        """
-        if strays := self.strays(pixels):
-            problem = f"the mask has the values {_first_few(strays)}, but only {self} stand for classes"
-            raise DataError(Problem("values", file, problem))
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.known))
@@ -121,8 +112,10 @@ class LabelValuesd(MapTransform):
         case = dict(data)
         for key in self.key_iterator(case):
             label = case[key]
-            file = getattr(label, "meta", {}).get("filename_or_obj", f"the label under '{key}'")
-            self.values.check(np.asarray(label), str(file))
+            if strays := self.values.strays(np.asarray(label)):
+                file = getattr(label, "meta", {}).get("filename_or_obj", f"the label under '{key}'")
+                problem = f"the mask has the values {_first_few(strays)}, but only {self.values} stand for classes"
+                raise DataError(Problem("values", str(file), problem))
             case[key] = torch.zeros_like(label)
             for number, values in enumerate(self.values.classes):
                 case[key][torch.isin(torch.as_tensor(label), torch.tensor(values))] = number
@@ -141,17 +134,20 @@ def check_labels(datalists: Datalists, keys: Sequence[str], reader: ImageReader,
     Raises:
         DataError: with all these files, their values, and the ``label_values`` that would accept them.
     """
-    load, known = LoadFiled("label", reader), LabelValues(values)
-    problems = Problems()
-    files = all_files(datalists, keys)
+    find_strays(all_files(datalists, keys), reader, values).raise_if_any()
+
+
+def find_strays(files: Sequence[str], reader: ImageReader, values: Values) -> Problems:
+    """Return which label files cannot be read, and, as one problem, which have values that stand for no class."""
+    known, problems = LabelValues(values), Problems()
     strays: dict[str, list[float]] = {}
-    for file in files:
+    for file in tqdm(files, desc="Checking labels", unit="file", disable=None if files else True):
         with problems.collect():
-            if found := known.strays(load({"label": file})["label"].numpy()):
+            if found := known.strays(read_file(file, reader).numpy()):
                 strays[file] = found
     if strays:
         folder = os.path.commonpath([os.path.dirname(file) for file in strays])
         named = ", ".join(f"{os.path.relpath(file, folder)} ({_first_few(found)})" for file, found in strays.items())
         problem = f"{len(strays)} of {len(files)} files have values other than {known}: {named}"
         problems.add("values", folder, problem, known.how_to_accept(sorted(set(chain(*strays.values())))))
-    problems.raise_if_any()
+    return problems

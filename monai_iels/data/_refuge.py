@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from monai.config import PathLike
 
 from iels_drawings.refuge import draw_refuge
 from monai_iels.data._cache import write_image
@@ -29,26 +28,13 @@ _SECTIONS = {"train": "training", "val": "validation", "test": "test"}
 _IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff")
 
 
-def read_refuge(root: PathLike, seed: int = 0, cache_dir: PathLike | None = None) -> Datalists:
-    """List the photographs of REFUGE: the official 400 for training, 400 for validation and 400 for testing.
+def _find(search: Search) -> Datalists:
+    """List the photographs of the official sections.
 
     One rule covers the official archives and the usual re-packed copies. The innermost folder with ``train``, ``val``
     or ``test`` in its name gives the section. A file is a mask if that folder, or one inside of it, has ``mask`` in its
     name, or if any folder is named ``mask`` or ``masks``. An image and its mask share the stem of their names.
-
-    Args:
-        root: the folder that all archives were unpacked into, or that has the archives.
-        seed: not used, since the split is the official one.
-        cache_dir: where archives are unpacked, if ``root`` has archives instead of folders.
-
-    Returns:
-        ``{"training": [...], "validation": [...], "test": [...]}`` of ``{"image": "....jpg", "label": "....bmp"}``.
-        In a label, 255 is background, 128 the rim of the disc, 0 the cup.
     """
-    return REFUGE.read(root, seed, cache_dir)
-
-
-def _find(search: Search) -> Datalists:
     sections = {name: Pairing({"image": "{id}.*", "label": "{id}.*"}) for name in _SECTIONS.values()}
     for place in search.places():
         for path in walk(place, search.problems):

@@ -37,6 +37,13 @@ def listing(folder: Path) -> list[Path]:
     return [path for path in paths if not path.name.startswith(".") and path.name.lower() not in _LITTER]
 
 
+def contents(folder: Path) -> str:
+    """Say what is in a folder, after a sentence about what is not."""
+    names = [path.name for path in listing(folder)]
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return f"only {', '.join(names[:5])}{more}" if names else "it is empty"
+
+
 def walk(folder: Path, problems: Problems, above: frozenset[str] = frozenset()) -> Iterator[Path]:
     """Yield every file below ``folder``, sorted; links are followed, but not one that leads back to its own parent."""
     above |= {os.path.realpath(folder)}
@@ -104,6 +111,4 @@ class Search:
 
     def not_found(self, wanted: str) -> Problem:
         """Say what is in ``root`` instead of what is wanted."""
-        names = [path.name for path in listing(self.root)]
-        found = f"only {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}" if names else "it is empty"
-        return Problem("missing", str(self.root), f"no {wanted} here, {found}", _REMEDY)
+        return Problem("missing", str(self.root), f"no {wanted} here, {contents(self.root)}", _REMEDY)

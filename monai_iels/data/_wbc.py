@@ -14,7 +14,6 @@
 from pathlib import Path
 
 import numpy as np
-from monai.config import PathLike
 
 from iels_drawings.wbc import draw_wbc
 from monai_iels.data._cache import write_image
@@ -25,25 +24,8 @@ from monai_iels.data._source import Archive, Source, generator
 _VALUES = (0, 128, 255)
 
 
-def read_wbc(root: PathLike, seed: int = 0, cache_dir: PathLike | None = None) -> Datalists:
-    """List the cells of ``Dataset 1``: 270 for training, 30 for validation.
-
-    The release has no split. The cells are shuffled by ``seed``, and a tenth of them is used for validation: as many as
-    in the paper, which does not say which ones.
-
-    Args:
-        root: the folder that has ``Dataset 1``.
-        seed: seed of the split.
-        cache_dir: where an archive is unpacked, if ``root`` has one instead of the folder.
-
-    Returns:
-        ``{"training": [...], "validation": [...]}`` of ``{"image": "....bmp", "label": "....png"}``. In a label, 0 is
-        background, 128 cytoplasm, 255 nucleus.
-    """
-    return WBC.read(root, seed, cache_dir)
-
-
 def _find(search: Search) -> Datalists:
+    """List the cells, a tenth of them for validation: as many as in the paper, which does not say which ones."""
     folder = search.folder("Dataset 1", "*.bmp")
     cases = pair(folder, {"image": "{id}.bmp", "label": "{id}.png"}, search.problems)
     return split(cases, 0.1, search.seed)

@@ -1,0 +1,61 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""The user's data, as a bundle's configs list and read them."""
+
+from pathlib import Path
+from typing import Any
+
+from monai.bundle import ConfigParser
+from monai.config import PathLike
+
+from monai_iels.data import Datalists
+from monai_iels.data._check import Report, check_files, make_report
+from monai_iels.data._problems import Problems
+
+
+def list_data(parser: ConfigParser) -> Datalists:
+    """Return the cases of each section, as a config lists them.
+
+    Raises:
+        ValueError: if the config or the data cannot be used, with the reader's own words.
+        OSError: if something cannot be written, such as the cache.
+    """
+    try:
+        return parser.get_parsed_content("datalists")
+    except (RuntimeError, ModuleNotFoundError) as error:  # MONAI wraps the reader's own error
+        if isinstance(error.__cause__, OSError | ValueError):
+            raise error.__cause__ from None
+        raise ValueError(str(error.__cause__ or error)) from None
+
+
+def check_data(bundle: Path, root: PathLike, cache_dir: PathLike | None = None) -> Report:
+    """Open every file of a bundle's data, as its training would read them, and report all that is wrong.
+
+    Args:
+        bundle: folder of the bundle.
+        root: folder of the data.
+        cache_dir: where to put what is made once from the data; the user's cache folder by default.
+
+    Raises:
+        ValueError: if the bundle is not composed yet.
+    """
+    file = bundle / "configs" / "train.json"
+    if not file.is_file():
+        raise ValueError(f"{bundle} has no configs/train.json: run monai-iels bundle compose {bundle.parent} first")
+    parser = ConfigParser(ConfigParser.load_config_file(file))
+    parser.update({"bundle_root": str(bundle), "dataset_dir": str(root), "cache_dir": cache_dir})
+    problems, datalists = Problems(), {}
+    with problems.collect():
+        datalists = list_data(parser)
+    names = ("label_keys", "image_reader", "label_reader", "label_values")
+    readers: list[Any] = [parser.get_parsed_content(name) for name in names]
+    problems += check_files(datalists, *readers)
+    return make_report(parser["source"], root, datalists, problems, {})

@@ -1,0 +1,81 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Groups of cases that must not be divided between sections: mostly the images of one patient."""
+
+import csv
+import logging
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from monai_iels.data._problems import opening
+
+logger = logging.getLogger(__name__)
+
+_SEVERAL = r"(.*\d.*)([-_ ])"  # p07_slice3.png: what stands before the last separator has a digit
+
+
+def groups_of(files: Sequence[str], group: str, table: Path | None) -> list[str]:
+    """Return the group of each image.
+
+    Args:
+        files: the names of the image files.
+        group: a regular expression, whose first group in a name is the patient; or a column of ``table``.
+        table: a CSV file. Its first column holds the names of the image files, with or without their endings.
+
+    Raises:
+        ValueError: if the expression or the column cannot be used, or leaves only one group.
+        DataError: if the table cannot be read.
+    """
+    groups = _by_expression(files, group) if table is None else _by_column(files, group, table)
+    if missing := [file for file, of in zip(files, groups, strict=True) if not of]:
+        shown = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
+        fails = "does not match" if table is None else f"has no value in {table} for"
+        raise ValueError(f"group '{group}' {fails} {len(missing)} of {len(files)} images: {shown}; correct it")
+    if len(set(groups)) == 1 < len(files):
+        raise ValueError(f"group '{group}' puts all {len(files)} images into one group, '{groups[0]}'; correct it")
+    return groups
+
+
+def _by_expression(files: Sequence[str], expression: str) -> list[str]:
+    try:
+        pattern = re.compile(expression)
+    except re.error as error:
+        raise ValueError(f"group must be a regular expression, got '{expression}' ({error})") from None
+    if not pattern.groups:
+        raise ValueError(f"group must have parentheses around the patient, such as '^(.+)_', got '{expression}'")
+    matches = [pattern.search(file) for file in files]
+    return [match[1] or "" if match else "" for match in matches]
+
+
+def _by_column(files: Sequence[str], column: str, table: Path) -> list[str]:
+    with opening(table), table.open(newline="", encoding="utf-8-sig") as stream:
+        rows = list(csv.DictReader(stream))
+    columns = list(rows[0]) if rows else []
+    if column not in columns[1:]:
+        raise ValueError(f"group must be a column of {table} after the first ({', '.join(columns)}), got '{column}'")
+    groups = {row[columns[0]]: row[column] or "" for row in rows}
+    return [groups.get(file) or groups.get(file.partition(".")[0]) or "" for file in files]
+
+
+def warn_of_several(names: Sequence[str]) -> None:
+    """Log a warning if file names look as if there were several images per patient."""
+    groups: dict[str, list[str]] = {}
+    matches = [match for match in (re.match(_SEVERAL, name) for name in names) if match]
+    for match in matches:
+        groups.setdefault(match[1], []).append(match.string)
+    several = [files for files in groups.values() if len(files) > 1]
+    if several and len(groups) > 1:
+        logger.warning(
+            f"{several[0][0]} and {several[0][1]} look like images of one patient, and may now be in training and in "
+            f"validation. Keep patients together: set `group` in dataset.yaml, such as group: '^(.+){matches[0][2]}'. "
+            "If each image is of another patient, set group: '(.+)'."
+        )
