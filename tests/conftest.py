@@ -9,17 +9,39 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""What tests of several files share: a server, and a training that is tracked on it."""
+"""How the tests run: on all cores, however they are started; and a server and a training that several files share."""
 
 import os
 import sys
+from pathlib import Path
 
 import pytest
 
+# Set before torch is imported, and inherited by every process that the tests start.
+os.environ["OMP_NUM_THREADS"] = "1"  # the workers already use all cores
+os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])  # not activated
 os.environ["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"  # else each server starts five processes that import MLflow
+for name in [name for name in os.environ if name.startswith("MLFLOW_TRACKING_")]:
+    del os.environ[name]  # no server of the user's is written to
+
+LONGEST_FIRST = ["test_tracking", "test_study", "test_bundle", "test_registry", "test_bad_input", "test_data"]
 
 
-@pytest.fixture(scope="module")
+def pytest_xdist_auto_num_workers(config):
+    """Run folders on all cores; single files run faster without further processes, which import MONAI, too."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return min(cores, 8) if any(Path(word).is_dir() for word in config.args) else 0
+
+
+def pytest_collection_modifyitems(items):
+    """Keep a file's tests, which share fixtures, in one worker, and begin with the longest files."""
+    for item in items:
+        if not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+    items.sort(key=lambda item: [*LONGEST_FIRST, item.path.stem].index(item.path.stem))
+
+
+@pytest.fixture(scope="session")
 def server(tmp_path_factory):
     from servers import Server
 
@@ -29,15 +51,14 @@ def server(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def _no_address_from_outside(monkeypatch):
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+def _no_open_run():
     yield
     mlflow = sys.modules.get("mlflow")
     if mlflow is not None and mlflow.active_run():
         mlflow.end_run()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def tracked(server, tmp_path_factory):
     """Train with noise and a registered model against the server."""
     from helpers import configs, run

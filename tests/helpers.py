@@ -56,9 +56,9 @@ def run(config_file, **overrides):
 
 
 def command(*arguments, **kwargs):
-    """Run the command line in another process."""
+    """Run the command line in another process, from its very start."""
     words = [sys.executable, "-m", "monai.bundle", "run", *map(str, arguments)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", **kwargs.pop("env", {})}
+    environment = {**os.environ, **kwargs.pop("env", {})}
     return subprocess.run(words, capture_output=True, text=True, env=environment, check=False, **kwargs)
 
 

@@ -14,7 +14,6 @@
 import base64
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -27,17 +26,12 @@ from pathlib import Path
 import mlflow
 from helpers import configs, words
 from helpers import options as small_options
+from programs import Program, free_port
 
 
 def options(name, output, **more):
     """Return the overrides of a run that takes seconds and is tracked."""
     return small_options(name, output, **{"track": True, **more})
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Server:
@@ -145,8 +139,6 @@ def steps_of(uri, run_id, metric):
 
 def start_process(output, *arguments, **overrides):
     """Start a training in another process."""
-    small = options("wbc", output, **overrides)
-    command = [sys.executable, "-m", "monai.bundle", "run", "--config_file", *configs("wbc", "train"), *words(small)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with Path(f"{output}.log").open("w") as log:
-        return subprocess.Popen([*command, *arguments], stdout=log, stderr=log, env=environment)
+    small = words(options("wbc", output, **overrides))
+    command = ["run", "--config_file", *configs("wbc", "train"), *small, *arguments]
+    return Program("monai.bundle", *command, stdout=f"{output}.log")

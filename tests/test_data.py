@@ -26,7 +26,6 @@ import resource
 import shutil
 import signal
 import struct
-import subprocess
 import sys
 import tarfile
 import tempfile
@@ -46,6 +45,7 @@ from dicom import write_series
 from monai.data import ITKReader, NibabelReader, PILReader
 from monai.transforms import Compose, SaveImage, ScaleIntensityRanged
 from PIL import Image
+from programs import Program
 
 from monai_iels import _cli
 from monai_iels.data import (
@@ -324,13 +324,13 @@ def test_drawings_are_the_same_bytes_for_one_seed_only(name, drawn, tmp_path):
 
 
 def test_drawings_are_the_same_bytes_in_another_process(drawn, tmp_path):
-    script = (
+    (tmp_path / "script.py").write_text(
         "import sys, pathlib; from monai_iels.data import SOURCES\n"
         f"for name, (count, size) in {SMALL!r}.items():\n"
         "    SOURCES[name].synthesize(pathlib.Path(sys.argv[1]) / name, count, seed=3, size=size)"
     )
-    subprocess.run([sys.executable, "-c", script, tmp_path], check=True, cwd=tmp_path)
-    assert snapshot(tmp_path) == snapshot(drawn)
+    assert Program(tmp_path / "script.py", tmp_path / "again").wait() == 0
+    assert snapshot(tmp_path / "again") == snapshot(drawn)
 
 
 def test_a_case_does_not_depend_on_how_many_are_drawn(tmp_path):
@@ -856,10 +856,10 @@ def test_check_prints_nothing_but_json_where_an_archive_is_unpacked(drawn, tmp_p
 
 
 def test_the_commands_run_from_anywhere(copy, tmp_path):
-    run = functools.partial(subprocess.run, cwd=tmp_path, capture_output=True, text=True)
-    done = run([sys.executable, "-m", "monai_iels", "data", "check", "wbc", "--root", copy("wbc").name])
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.endswith("No problem found.\n")
+    log = tmp_path / "log"
+    command = ["data", "check", "wbc", "--root", copy("wbc").name]
+    assert Program("monai_iels", *command, stdout=log, cwd=tmp_path).wait() == 0
+    assert log.read_text().endswith("No problem found.\n")
 
 
 @pytest.mark.parametrize("name", ["drive", "refuge"])

@@ -15,8 +15,6 @@ import json
 import logging
 import random
 import shutil
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -26,6 +24,7 @@ import torch
 from helpers import BUNDLES, configs, options, run
 from ignite.engine import Engine, Events
 from monai.data import MetaTensor
+from programs import run_ranks
 
 from monai_iels import ConvexCurveMotion, HeatDiffusion, IELNet, InverseEvolutionLayer
 from monai_iels._pictures import Sheet
@@ -234,10 +233,9 @@ torch.distributed.destroy_process_group()
 
 def test_all_processes_stop_when_the_loss_of_one_is_nan(tmp_path):
     (tmp_path / "ranks.py").write_text(RANKS)
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--master_port=29613"]
-    done = subprocess.run([*command, tmp_path / "ranks.py"], capture_output=True, text=True, check=True, timeout=200)
+    run_ranks(tmp_path / "ranks.py", count=2, stdout=tmp_path / "log")
     for rank in range(2):
-        assert f"rank {rank} stopped in iteration 4: The loss became NaN" in done.stdout
+        assert f"rank {rank} stopped in iteration 4: The loss became NaN" in (tmp_path / "log").read_text()
 
 
 def checkpoint(folder, resume=False):

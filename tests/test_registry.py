@@ -407,7 +407,6 @@ def service(sharp, server, tmp_path_factory):
     port = free_port()
     assert "MLFLOW_REGISTRY_URI" not in os.environ
     environment = {**os.environ, "MLFLOW_TRACKING_URI": server.uri, "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false"}
-    environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     arguments = ["models", "serve", "-m", "models:/sharp-predict/1", "-p", str(port), "--env-manager", "local"]
     log = (tmp_path_factory.mktemp("service") / "log").open("w")
     process = subprocess.Popen(

@@ -19,7 +19,6 @@ import re
 import shlex
 import shutil
 import signal
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -33,6 +32,7 @@ from helpers import BUNDLES, FEATURES, history, run
 from monai.bundle import ConfigParser
 from monai.data import MetaTensor
 from monai.transforms import Compose
+from programs import Program
 from servers import Gate, files_with, wait_for
 
 from monai_iels._cli import main
@@ -45,7 +45,6 @@ from monai_iels.study._report import _as_code, _as_text
 from monai_iels.study._running import _outcomes, _terminable
 from monai_iels.tracking import Journal, local_database
 
-STUDY = [sys.executable, "-m", "monai_iels", "study"]
 STUDIES = sorted(BUNDLES.glob("*/studies/*.yaml"))
 TINY = {"features": FEATURES, "epochs": 4, "image_size": [32, 32], "sample_count": 10, "sample_size": 48}
 TINY |= {"learning_rate": 0.003, "noise_fraction": 0.2}
@@ -56,14 +55,6 @@ def write_study(file, variants, seeds=2, bundle=str(BUNDLES / "wbc")):
     return file
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _interruptible():
-    """Let processes that the tests start obey SIGINT, even if the tests run in the background, where it is ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
     """Run a study of which one variant fails, interrupted once, and return its file and folder."""
@@ -71,17 +62,15 @@ def tiny(tmp_path_factory):
     variants = {"U-Net": {**TINY, "iel_steps": 0}, "U-Net + IEL": TINY, "broken": {**TINY, "loss": "$1 / 0"}}
     file = write_study(folder / "tiny.yaml", variants)
     out = folder / "out"
-    command = [*STUDY, "run", str(file), "--output_dir", str(out), "--jobs", "2"]
-    environment = {key: value for key, value in os.environ.items() if key != "MLFLOW_TRACKING_URI"}
+    command = ["study", "run", file, "--output_dir", out, "--jobs", "2"]
     logs = []
     for interrupted in (True, False):
-        with (folder / f"{interrupted}.log").open("w") as log:
-            process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
-            if interrupted:
-                wait_for(lambda: len(list(out.glob("*/seed-0/history.csv"))) == 2, 600)
-                os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C does
-            code = process.wait(900)
-        logs.append((code, (folder / f"{interrupted}.log").read_text()))
+        log = folder / f"{interrupted}.log"
+        process = Program("monai_iels", *command, stdout=log)
+        if interrupted:
+            wait_for(lambda: len(list(out.glob("*/seed-0/history.csv"))) == 2, 600)
+            os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C does
+        logs.append((process.wait(900), log.read_text()))
         if interrupted:
             ended = [Journal(path.parent / "tracking").status() for path in out.glob("*/seed-0/history.csv")]
             assert set(ended) <= {"KILLED", "FINISHED"}
@@ -317,13 +306,12 @@ def hostile(server, tmp_path_factory):
         "`a` *b*": {**short, "loss": f"${KILL}"},
     }
     file = write_study(folder / "s.yaml", variants, seeds=1)
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("MLFLOW_TRACKING")}
-    command = [*STUDY, "run", str(file), "--output_dir", str(folder / "out")]
+    command, log = ["study", "run", file, "--output_dir", folder / "out"], folder / "log"
     with Gate(server, "me", "Xy9first@/Zw8second") as gate:
         uri = f"http://me:Xy9first@/Zw8second@{gate.host}"
         command += ["--preset", "cpu", "--jobs", "2", "--tracking_uri", uri]
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    return folder / "out", done.stdout + done.stderr, gate.host
+        Program("monai_iels", *command, stdout=log).wait()
+    return folder / "out", log.read_text(), gate.host
 
 
 def test_a_study_s_password_is_used_and_written_nowhere(hostile, server):
@@ -422,7 +410,8 @@ def seen(training):
         ("os.kill(os.getpid(), signal.SIGKILL)", "KILLED", "The process ended with exit code -9."),
     ],
 )
-def test_a_training_that_cannot_tell_how_it_ended_is_recorded(stub, ending, status, reason):
+def test_a_training_that_cannot_tell_how_it_ended_is_recorded(stub, ending, status, reason, monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS")
     training = stub(ending)
     assert TrainingProcesses(3, {"PASSWORD": "x"}).run(training).status == status
     assert training.journal.status() == status
@@ -431,7 +420,7 @@ def test_a_training_that_cannot_tell_how_it_ended_is_recorded(stub, ending, stat
     words, environment = seen(training)
     assert words[:3] == ["-m", "monai.bundle", "run"]
     assert environment["PASSWORD"] == "x"
-    assert environment["OMP_NUM_THREADS"] == os.environ.get("OMP_NUM_THREADS", "3")
+    assert environment["OMP_NUM_THREADS"] == "3"
     journal = training.journal.entries()
     assert TrainingProcesses(3).run(training).status == status  # again: the run is closed already
     assert training.journal.entries() == journal

@@ -89,11 +89,6 @@ def test_the_embedded_default_stays_below_output_dir(tmp_path, monkeypatch):
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
 
 
-def test_tracking_can_be_off(tmp_path):
-    run(configs("wbc", "train"), **options("wbc", tmp_path, track=False, epochs=1))
-    assert not {"tracking", "mlflow.db"} & {p.name for p in tmp_path.iterdir()}
-
-
 def test_the_address_in_the_environment_goes_first(server, tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", server.uri)
     run(configs("wbc", "train"), **options("wbc", tmp_path, epochs=1, experiment_name="by environment"))
@@ -108,27 +103,27 @@ def test_monai_s_own_tracking_does_not_double_it(server, tmp_path):
     assert not [key for key in found.data.metrics if key.startswith("Loss")]
 
 
-@pytest.mark.parametrize(("away", "back"), [("stop", "start"), ("freeze", "thaw")])
-def test_a_server_that_is_away_and_comes_back(away, back, tmp_path):
-    """Every epoch is there exactly once, though the server was dead, or did not answer, for most of the run."""
-    server = Server(tmp_path)
+def test_a_server_that_is_away_and_comes_back(tmp_path):
+    """Every epoch is there exactly once, though the server was dead, then did not answer, for most of the run."""
+    server, epochs = Server(tmp_path), 40
     try:
         process = start_process(
-            tmp_path / "out", epochs=20, tracking_uri=server.uri, experiment_name="killed", sample_count=20
+            tmp_path / "out", epochs=epochs, tracking_uri=server.uri, experiment_name="killed", sample_count=20
         )
         wait_for(lambda: runs_of(server.uri, "killed") and history_length(tmp_path / "out") >= 2, 300)
-        getattr(server, away)()
-        length = history_length(tmp_path / "out")
-        wait_for(lambda: history_length(tmp_path / "out") >= min(length + 8, 18) or process.poll() is not None, 300)
-        getattr(server, back)()
-        assert replay(str(tmp_path / "out")) == 0  # while the training goes on, and delivers, too
+        for away, back in ((server.stop, server.start), (server.freeze, server.thaw)):
+            away()
+            later = min(history_length(tmp_path / "out") + 8, epochs - 2)
+            wait_for(lambda: history_length(tmp_path / "out") >= later or process.poll() is not None, 300)  # noqa: B023
+            back()
+            assert replay(str(tmp_path / "out")) == 0  # while the training goes on, and delivers, too
         assert process.wait() == 0
         assert replay(str(tmp_path / "out")) == 0
         (found,) = runs_of(server.uri, "killed")
         assert found.info.status == "FINISHED"
-        assert steps_of(server.uri, found.info.run_id, "val_mean_dice") == list(range(1, 21))
+        assert steps_of(server.uri, found.info.run_id, "val_mean_dice") == list(range(1, epochs + 1))
         log = Path(f"{tmp_path / 'out'}.log").read_text()
-        assert log.count("Tracking is not delivered for now") == (1 if away == "stop" else log.count("answers again"))
+        assert log.count("Tracking is not delivered for now") == log.count("answers again") > 0
         assert "Traceback" not in log
         names = [item.path for item in mlflow.MlflowClient(server.uri).list_artifacts(found.info.run_id)]
         assert sorted(names) == sorted({*names, "history.csv", "cases.csv", "curves.png", "last.png"})
@@ -136,7 +131,7 @@ def test_a_server_that_is_away_and_comes_back(away, back, tmp_path):
         journal = Journal(tmp_path / "out" / "tracking")
         (journal.folder / "delivered").unlink()  # as if it had been killed before it noted anything
         assert deliver(journal) == found.info.run_id
-        assert steps_of(server.uri, found.info.run_id, "val_mean_dice") == list(range(1, 21))
+        assert steps_of(server.uri, found.info.run_id, "val_mean_dice") == list(range(1, epochs + 1))
         assert len(runs_of(server.uri, "killed")) == 1
     finally:
         if server.process.poll() is None:
@@ -660,9 +655,9 @@ def test_a_slow_server_is_waited_for_while_it_takes_something(server, tmp_path):
 
 def test_a_resumed_training_tracks_where_it_is_told(server, tmp_path):
     run(configs("wbc", "train"), **options("wbc", tmp_path, epochs=1))
-    moved = options("wbc", tmp_path, epochs=2, resume=True, tracking_uri=server.uri, experiment_name="monai_iels")
+    moved = options("wbc", tmp_path, epochs=2, resume=True, tracking_uri=server.uri, experiment_name="moved")
     run(configs("wbc", "train"), **moved)
-    (found,) = runs_of(server.uri, "monai_iels")
+    (found,) = runs_of(server.uri, "moved")
     assert found.info.status == "FINISHED"
     assert steps_of(server.uri, found.info.run_id, "loss") == [1, 2]
     assert Journal(tmp_path / "tracking").address() == server.uri

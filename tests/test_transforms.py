@@ -13,8 +13,6 @@
 
 import hashlib
 import itertools
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +31,7 @@ from monai.transforms import (
     allow_missing_keys_mode,
 )
 from PIL import Image
+from programs import Program
 
 from monai_iels import (
     ConvexCurveMotion,
@@ -384,17 +383,16 @@ def test_the_same_in_every_data_set_worker_and_order(files, tmp_path, shared):
             assert torch.equal(other[name][1], copy)
 
 
-def test_the_same_in_another_process(files):
-    program = (
+def test_the_same_in_another_process(files, tmp_path):
+    (tmp_path / "program.py").write_text(
         "import sys, hashlib; import numpy as np; from PIL import Image; from monai.data import MetaTensor;"
         "from monai_iels import CorruptLabel;"
         "label = MetaTensor(np.array(Image.open(sys.argv[1]))[None], meta={'filename_or_obj': sys.argv[1]});"
         "noisy = CorruptLabel(3, shared=False)(label);"
         "print(hashlib.sha256(np.asarray(noisy).astype(np.uint8).tobytes()).hexdigest()[:16])"
     )
-    there = subprocess.run(
-        [sys.executable, "-c", program, files[0]["label"]], capture_output=True, text=True, check=True
-    ).stdout.split()[-1]
+    assert Program(tmp_path / "program.py", files[0]["label"], stdout=tmp_path / "log").wait() == 0
+    there = (tmp_path / "log").read_text().split()[-1]
     image = np.array(Image.open(files[0]["label"]))[None]
     here = CorruptLabel(3, shared=False)(MetaTensor(image, meta={"filename_or_obj": files[0]["label"]}))
     assert there == checksum(here)
