@@ -157,6 +157,16 @@ def test_the_citation_names_the_paper_and_this_version():
     assert citation["preferred-citation"]["url"] in (ROOT / "README.md").read_text("utf-8")
 
 
+def test_the_readme_has_two_commands_and_the_continuous_integration_runs_the_tests_with_one():
+    section = (ROOT / "README.md").read_text("utf-8").split("## Two commands")[1].split("\n## ")[0]
+    quickstart, tests = re.findall(r"```bash\n(.+)\n```", section)
+    study = Path(quickstart.split()[-1])
+    assert quickstart.split("&&")[-1].strip() == f".venv/bin/monai-iels study run {study}"
+    assert (ROOT / study).is_file()
+    pattern = re.search(r"grep -E '(.+)' README.md", (ROOT / ".ci" / "run").read_text("utf-8"))[1]
+    assert re.findall(pattern, (ROOT / "README.md").read_text("utf-8"), re.MULTILINE) == [tests]
+
+
 def test_pre_commit_checks_what_the_continuous_integration_checks():
     hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text("utf-8"))["repos"][0]["hooks"]
     script = (ROOT / ".ci" / "run").read_text("utf-8")
