@@ -21,15 +21,16 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
+from PIL import Image
 
-from monai_iels.data import SOURCES, Source
-from monai_iels.data._images import open_image, open_mask
+from monai_iels.data import SOURCES, Source, as_mask, as_rgb
+from monai_iels.data._images import read_file, reader_of
 from monai_iels.data._labels import LabelValues
 
 COLORS = ("cyan", "yellow")
@@ -45,7 +46,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     options.output.mkdir(parents=True, exist_ok=True)
     for source in SOURCES.values():
         with tempfile.TemporaryDirectory() as folder:
-            roots = [source.synthesize(Path(folder) / "drawn", count=3 * COLUMNS)]
+            roots = [source.synthesize(Path(folder) / "drawn", count=2 * COLUMNS)]
             if options.data and (options.data / source.name).is_dir():
                 roots.insert(0, options.data / source.name)
             sheet(source, roots, Path(folder) / "cache", options.output / f"sample_{source.name}.png")
@@ -59,7 +60,7 @@ def sheet(source: Source, roots: list[Path], cache: Path, file: Path) -> None:
     for rows, root in zip(axes.reshape(len(roots), 2, COLUMNS), roots, strict=True):
         cases = source.read(root, cache_dir=cache)["training"]
         for column, case in enumerate(cases[:: max(1, len(cases) // COLUMNS)][:COLUMNS]):
-            image, label = oriented(open_image(str(case["image"]))), oriented(open_mask(str(case["label"])))
+            image, label = pixels(str(case["image"]), as_rgb), pixels(str(case["label"]), as_mask)
             image = np.clip(image / np.percentile(image, 99.5), 0, 1)
             rows[0, column].imshow(image, cmap="gray")
             close_up(rows[1, column], image, label, source)
@@ -72,11 +73,10 @@ def sheet(source: Source, roots: list[Path], cache: Path, file: Path) -> None:
     print(f"Wrote {file}")
 
 
-def oriented(pixels: np.ndarray) -> np.ndarray:
-    """Return an image as it is, and of a volume the middle slice from the side, crown up."""
-    if pixels.ndim == 3 and pixels.shape[-1] != 3:
-        return np.rot90(pixels[pixels.shape[0] // 2])
-    return pixels
+def pixels(file: str, converter: Callable[[Image.Image], Image.Image]) -> np.ndarray:
+    """Return an image, or of a volume the middle slice from the side, crown up."""
+    loaded = read_file(file, reader_of(file, converter)).numpy()
+    return np.rot90(loaded[0, loaded.shape[1] // 2]) if loaded.ndim == 4 else np.squeeze(loaded.T)
 
 
 def close_up(axis: Axes, image: np.ndarray, label: np.ndarray, source: Source) -> None:

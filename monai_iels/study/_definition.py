@@ -28,6 +28,7 @@ from monai_iels.bundle._keys import known_keys
 Overrides: TypeAlias = dict[str, Any]
 """Values for keys of a bundle's config."""
 
+_CPU: Overrides = {"features": [8, 16, 32, 64, 128, 8], "epochs": 10, "learning_rate": 0.001}
 _KEYS = {"bundle", "variants", "seeds"}
 _SET_BY_THE_STUDY = {"bundle_root", "cache_dir", "dataset_dir", "experiment_name", "output_dir", "resume"}
 _SET_BY_THE_STUDY |= {"run_name", "run_tags", "seed", "track", "tracking_uri"}
@@ -123,13 +124,16 @@ def select_variants(study: Study, names: Sequence[str]) -> Study:
 
 
 def presets(bundle: Path) -> dict[str, Overrides]:
-    """Return the settings that a bundle's studies can run with, by name. ``paper`` is the bundle as it is."""
+    """Return the settings that a bundle's studies can run with, by name.
+
+    Unless ``presets.yaml`` says otherwise, ``paper`` is the bundle as it is, and ``cpu`` a small and short training.
+    """
     file = bundle / "presets.yaml"
     found = read_mapping(file, "presets") if file.exists() else {}
     for name, overrides in found.items():
         if not isinstance(overrides, dict):
             raise ValueError(f"{file}: '{name}' must hold overrides, such as {{epochs: 10}}, got {overrides}.")
-    return {"paper": {}, **found}
+    return {"paper": {}, "cpu": _CPU, **found}
 
 
 def check_overrides(study: Study) -> None:
