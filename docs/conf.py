@@ -9,16 +9,20 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""Settings of Sphinx. A build also draws the pictures and writes the reports and the reference."""
+"""Settings of Sphinx. A build also draws the pictures, runs the notebooks, and writes the reports and the reference.
+
+``-t quick`` keeps the pictures as they are.
+"""
 
 import runpy
 import sys
 from pathlib import Path
 
 import monai_iels
-from monai_iels._cli import main as monai_iels_command
+from monai_iels.study import read_results, write_report
 
 HERE = Path(__file__).parent
+QUICKSTART = HERE / "gallery" / "before_after.py"  # trains for minutes: run it by hand when the quickstart changed
 sys.path.insert(0, str(HERE))
 
 project = "monai_iels"
@@ -27,18 +31,25 @@ copyright = author
 release = version = monai_iels.__version__
 
 extensions = [
-    "myst_parser",
+    "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
+    "sphinx_design",
     "sphinx-mathjax-offline",
 ]
-myst_enable_extensions = ["dollarmath", "colon_fence"]
+myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 exclude_patterns = ["_build", "gallery", "results/*/report.md"]
+nb_execution_mode = "force"
+nb_execution_raise_on_error = True
+nb_execution_timeout = 300
+nb_merge_streams = True
 html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["pages.css"]
 html_title = "monai_iels"
-html_use_index = html_domain_indices = False  # the reference is one page, and the search finds the rest
+html_use_index = html_domain_indices = False  # the search finds everything
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 napoleon_use_rtype = False
@@ -46,9 +57,8 @@ napoleon_use_rtype = False
 
 def setup(app):  # type: ignore[no-untyped-def] # Sphinx calls it
     """Draw the gallery and write the generated pages before Sphinx reads them."""
-    for script in sorted((HERE / "gallery").glob("*.py")):
+    for script in [] if app.tags.has("quick") else sorted({*(HERE / "gallery").glob("*.py")} - {QUICKSTART}):
         runpy.run_path(str(script))["main"]()
     for file in sorted((HERE / "results").glob("*/results.json")):
-        if monai_iels_command(["study", "report", str(file.parent)]):
-            raise RuntimeError(f"the page of {file} was not written")
+        write_report(read_results(file.parent), file.parent, trainings=file.parent)
     runpy.run_path(str(HERE / "reference" / "generate.py"))["main"]()

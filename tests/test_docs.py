@@ -12,6 +12,7 @@
 """The pages: code runs, commands exist and are run or say why not, links lead somewhere, messages are real."""
 
 import importlib
+import json
 import re
 import shlex
 from pathlib import Path
@@ -20,6 +21,7 @@ import pytest
 import yaml
 from monai.bundle import run
 
+import monai_iels
 from monai_iels._cli import make_parser
 from monai_iels.bundle import RunError
 from monai_iels.data import SOURCES, check_source, checked_datalists
@@ -63,17 +65,19 @@ def test_the_links_of_a_page_lead_somewhere(page):
             assert (page.parent / target.split("#")[0]).exists(), f"{page}: {target}"
 
 
-def test_every_page_is_in_the_table_of_contents():
-    index = (ROOT / "docs" / "index.md").read_text("utf-8")
-    for page in ROOT.glob("docs/**/*.md"):
-        place = page.relative_to(ROOT / "docs").with_suffix("").as_posix()
-        if "_build" not in page.parts and not place.startswith("results/") and place != "index":
-            assert re.search(rf"^{re.escape(place)}$", index, re.MULTILINE), place
+@pytest.mark.parametrize("file", sorted(ROOT.glob("docs/notebooks/*.ipynb")), ids=name_of)
+def test_a_notebook_is_stored_without_outputs(file):
+    """The build of the pages runs the notebooks and stops at an error."""
+    cells = json.loads(file.read_text("utf-8"))["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    assert code
+    assert not any(cell["outputs"] or cell["execution_count"] for cell in code)
+    assert "assert " in "".join(line for cell in code for line in cell["source"])  # a result that must come out
 
 
 def mistakes():
-    """Return the commands on the page of mistakes, and the message of each."""
-    text = (ROOT / "docs" / "start" / "mistakes.md").read_text("utf-8")
+    """Return the commands on the page of error messages, and the message of each."""
+    text = (ROOT / "docs" / "start" / "faq.md").read_text("utf-8")
     pairs = re.findall(r"```bash\n(.*?)\n```\n\n```text\n(.*?)\n```", text, re.DOTALL)
     assert len(pairs) == text.count("```bash")
     return dict(pairs)
@@ -133,10 +137,10 @@ def test_no_page_has_a_command_that_is_gone(page):
         assert not re.search(r"python -m monai_iels\.\w", page.read_text("utf-8"))
 
 
-REFERENCE = re.findall(r"automodule:: (\S+)", (ROOT / "docs" / "reference" / "api.md").read_text("utf-8"))
+REFERENCE = "".join(page.read_text("utf-8") for page in sorted(ROOT.glob("docs/reference/python/*.md")))
 
 
-@pytest.mark.parametrize("name", REFERENCE)
+@pytest.mark.parametrize("name", re.findall(r"automodule:: (\S+)", REFERENCE))
 def test_the_reference_names_modules_with_documented_names(name):
     module = importlib.import_module(name)
     assert module.__all__
@@ -144,14 +148,15 @@ def test_the_reference_names_modules_with_documented_names(name):
     assert all(getattr(module, key).__doc__ for key in module.__all__)
 
 
-def test_the_reference_has_every_public_package():
-    public = {f"monai_iels.{name}" for name in ("handlers", "tracking", "data", "bundle", "study", "registry")}
-    assert {"monai_iels", *public} <= set(REFERENCE)
+def test_the_reference_has_every_public_name():
+    rooms = {f"monai_iels.{name}" for name in ("handlers", "tracking", "data", "bundle", "study", "registry")}
+    assert rooms <= set(re.findall(r"automodule:: (\S+)", REFERENCE))
+    aliases = {name for name in monai_iels.__all__ if name.endswith(("D", "Dict"))}
+    assert set(monai_iels.__all__) - aliases == set(re.findall(r"autoclass:: (\S+)", REFERENCE))
+    assert all(getattr(monai_iels, name).__doc__ for name in monai_iels.__all__)
 
 
 def test_the_citation_names_the_paper_and_this_version():
-    import monai_iels
-
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
     assert citation["version"] == monai_iels.__version__
     assert citation["preferred-citation"]["url"] in (ROOT / "README.md").read_text("utf-8")

@@ -9,7 +9,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""Plot how much a heat layer amplifies each frequency, and its gain over the number of steps.
+"""Plot how much a heat layer amplifies each frequency, its gain over the number of steps, and what gains look like.
 
 Run ``python docs/gallery/gain.py``.
 """
@@ -20,6 +20,8 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
+import torch
+from matplotlib.figure import Figure
 
 from monai_iels import HeatDiffusion
 
@@ -28,7 +30,34 @@ SETTINGS = {"WBC": (2.0, 20), "DSB2018": (2.0, 30), "DRIVE": (2.0, 10), "the pap
 
 
 def main() -> None:
-    """Write the picture."""
+    """Write both pictures."""
+    FIGURES.mkdir(exist_ok=True)
+    for name, draw in (("gain", curves), ("gain_seen", layers_at_work)):
+        figure = draw()
+        figure.savefig(FIGURES / f"{name}.png", dpi=100)
+        plt.close(figure)
+        print(f"Wrote {FIGURES / f'{name}.png'}")
+
+
+def layers_at_work() -> Figure:
+    """Show a slightly noisy disk as the loss sees it behind layers of several gains."""
+    Y, X = torch.meshgrid(*[torch.arange(64) - 32.0] * 2, indexing="ij")
+    noise = torch.randn(64, 64, generator=torch.Generator().manual_seed(0))
+    logits = (20 - (X**2 + Y**2).sqrt()).clamp(-4, 4) + 0.3 * noise
+    heat = HeatDiffusion(spacing=2.0)
+    figure, axes = plt.subplots(1, 5, figsize=(10, 2.7), layout="constrained")
+    for axis, steps in zip(axes, (0, 10, 20, 30, 50), strict=True):
+        shown = heat.evolve(logits[None, None], -0.1, steps)[0, 0]
+        wrong = ((shown > 0) != (X**2 + Y**2 < 400)).float().mean()
+        axis.imshow(shown, cmap="RdBu_r", vmin=-8, vmax=8, interpolation="nearest")
+        gain = heat.gain(dt=-0.1, steps=steps, spatial_dims=2)
+        name = f"gain {gain:,.0f}\n({steps} steps)" if steps else "the network's logits\n(no layer)"
+        axis.set(title=name, xlabel=f"{wrong:.0%} of pixels wrong", xticks=[], yticks=[])
+    return figure
+
+
+def curves() -> Figure:
+    """Plot the amplification of stripes, and the gain over the number of steps."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8), constrained_layout=True)
     frequency = np.linspace(0.0, 1.0, 200)
     for name, (spacing, steps) in SETTINGS.items():
@@ -53,10 +82,7 @@ def main() -> None:
     left.legend(fontsize=8)
     for axis in (left, right):
         axis.grid(alpha=0.3)
-    FIGURES.mkdir(exist_ok=True)
-    figure.savefig(FIGURES / "gain.png", dpi=100)
-    plt.close(figure)
-    print(f"Wrote {FIGURES / 'gain.png'}")
+    return figure
 
 
 if __name__ == "__main__":

@@ -46,14 +46,15 @@ def bundles() -> str:
         meanings = dict(re.findall(r"^(\w+):.*?  # (.+)$", text, re.MULTILINE))
         lines += [
             f"## {config}\n",
-            f"| key | meaning | default | {' | '.join(names)} |",
-            "|---" * (len(names) + 3) + "|",
+            "| key | meaning | default | other defaults |",
+            "|---|---|---|---|",
         ]
         for key, value in content.items():
             if key in ("imports", "initialize", "known_keys", "run", "finalize"):
                 continue
-            own = [shown(changes[name][key]) if key in changes[name] else "" for name in names]
-            lines.append(f"| `{key}` | {meanings.get(key, '')} | {shown(value)} | {' | '.join(own)} |")
+            own = {name: shown(changes[name][key]) for name in names if key in changes[name]}
+            others = [f"{name} {text}" for name, text in own.items() if text != shown(value)]
+            lines.append(f"| `{key}` | {meanings.get(key, '')} | {shown(value)} | {', '.join(others)} |")
         lines.append("")
     return "\n".join(lines)
 

@@ -1,0 +1,180 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""Plot the results of the studies, from the tables in ``docs/results``.
+
+Run ``python docs/gallery/results.py``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+RESULTS = Path(__file__).parents[1] / "results"
+FIGURES = Path(__file__).parents[1] / "figures"
+ALONE, LAYER = "#7f7f7f", "#d95f02"
+
+# study, group, variant without and with the layer, by kind of labels and line of the figure
+WITH_AND_WITHOUT = {
+    "Noise at the same places in all labels": {
+        "white blood cells, 10 %": ("wbc-noisy_labels", "shared 2x2 noise, 10 %", "U-Net", "U-Net + IEL"),
+        "the same, wider network": ("wbc-wider_network", "", "U-Net", "U-Net + IEL"),
+        "nuclei, 20 %, gain 237": ("dsb2018-other_methods", "", "U-Net", "U-Net + IEL"),
+        "nuclei, 20 %, gain 15, wider": ("dsb2018-wider_network", "", "U-Net", "U-Net + IEL"),
+        "hippocampus (3-D), 20 %": ("hippocampus-noisy_labels", "shared 2x2x2 noise, 20 %", "U-Net", "U-Net + IEL"),
+        "drawn vessels, 50 %": ("drive-weight_penalty", "", "U-Net", "U-Net + IEL"),
+    },
+    "Noise that differs from image to image": {
+        "white blood cells, 10 % ": ("wbc-noisy_labels", "2x2 noise of each image, 10 %", "U-Net", "U-Net + IEL"),
+        "drawn vessels, 50 % ": ("drive-weight_penalty", "noise of each image", "U-Net", "U-Net + IEL"),
+    },
+    "Clean labels": {
+        "white blood cells": ("wbc-noisy_labels", "clean labels", "U-Net", "U-Net + IEL"),
+        "nuclei, gain 15 (one seed)": ("dsb2018-gain", "clean labels", "gain 1 (no layer)", "gain 15 (15 steps)"),
+        "nuclei, gain 237 (one seed)": ("dsb2018-gain", "clean labels", "gain 1 (no layer)", "gain 237 (30 steps)"),
+        "drawn vessels, gain 6": ("drive-number_of_layers", "", "U-Net", "10 layers"),
+    },
+    "Labels with dents (curve motion)": {
+        "drawn optic discs, 60 steps": ("refuge-convexity", "", "U-Net", "U-Net + 60 layers"),
+    },
+}
+METHODS = {
+    "no remedy": ("U-Net", ALONE, "o"),
+    "heat layer": ("U-Net + IEL", LAYER, "D"),
+    "majority filter": ("majority filter", "#1b9e77", "s"),
+    "generalized cross-entropy": ("generalized cross-entropy", "#7570b3", "^"),
+    "gradient loss": ("gradient loss, weight 1", "#386cb0", "v"),
+    "forward layer": ("forward layers", "#a6761d", "P"),
+    "weight penalty": ("weight penalty 0.1", "#e7298a", "X"),
+}
+
+
+def main() -> None:
+    """Write the three pictures of the results page."""
+    FIGURES.mkdir(exist_ok=True)
+    with plt.rc_context({"font.size": 11, "axes.spines.top": False, "axes.spines.right": False}):
+        for name, draw in (("with_and_without", with_and_without), ("methods", methods), ("gains", gains)):
+            figure = draw()
+            figure.savefig(FIGURES / f"results_{name}.png", dpi=100)
+            plt.close(figure)
+            print(f"Wrote {FIGURES / f'results_{name}.png'}")
+
+
+def rows(study: str, group: str = "") -> pd.DataFrame:
+    """Return the table of a study, or of one of its groups, by variant."""
+    table = pd.read_csv(RESULTS / study / "table.csv", dtype={"group": str}).fillna(
+        {"group": "", "dice_deviation": 0.0}
+    )
+    return table[table.group == group].set_index("variant")
+
+
+def with_and_without() -> Figure:
+    """Compare Dice without and with the layer on the left, and show the difference and its interval on the right."""
+    lines = sum(len(cases) + 1 for cases in WITH_AND_WITHOUT.values())
+    figure, (left, right) = plt.subplots(
+        1, 2, figsize=(8.4, 0.36 * lines + 1.2), sharey=True, width_ratios=(3, 2), layout="constrained"
+    )
+    place, ticks = 0, {}
+    for title, cases in WITH_AND_WITHOUT.items():
+        left.text(-0.02, place, title, fontweight="bold", ha="right", va="center", transform=left.get_yaxis_transform())
+        for name, (study, group, without, with_layer) in cases.items():
+            place += 1
+            ticks[place] = name
+            table = rows(study, group)
+            difference(left, right, place, table.loc[without], table.loc[with_layer])
+        place += 1
+    left.set(yticks=list(ticks), yticklabels=list(ticks.values()), ylim=(lines - 0.4, -0.8), xlim=(0.4, 1))
+    left.set_xlabel("Dice (± deviation over seeds)")
+    right.set_xlabel("difference in Dice\n(95 % interval)")
+    right.set_xlim(-0.15, 0.62)
+    right.axvline(0, color="black", lw=0.8)
+    right.text(0.02, -0.1, "better with the layer →", fontsize=9, color="0.3")
+    for axis in (left, right):
+        axis.tick_params(axis="y", length=0)
+        axis.grid(axis="x", alpha=0.3)
+    handles, labels = left.get_legend_handles_labels()
+    figure.legend(handles[:2], labels[:2], loc="outside upper right", ncols=2, frameon=False)
+    return figure
+
+
+def difference(left: Axes, right: Axes, place: int, without: pd.Series, with_layer: pd.Series) -> None:
+    """Draw one line: both values, and the difference between them."""
+    left.plot([without.dice, with_layer.dice], [place, place], color="0.8", lw=3, zorder=0)
+    for row, color, marker, label in (
+        (without, ALONE, "o", "network alone"),
+        (with_layer, LAYER, "D", "with the layer"),
+    ):
+        left.errorbar(row.dice, place, xerr=row.dice_deviation, fmt=marker, color=color, capsize=2, label=label)
+    gain = with_layer.dice_gain
+    sides = [[gain - with_layer.dice_gain_low], [with_layer.dice_gain_high - gain]]
+    color = "#1a7f37" if with_layer.dice_gain_low > 0 else "#b3261e" if with_layer.dice_gain_high < 0 else "0.4"
+    right.errorbar(gain, place, xerr=sides, fmt="o", color=color, capsize=3)
+    right.text(
+        max(with_layer.dice_gain_high, 0) + 0.03,
+        place,
+        f"{round(gain, 3) + 0.0:+.3f}",
+        color=color,
+        va="center",
+        fontsize=9,
+    )
+
+
+def methods() -> Figure:
+    """Compare the remedies against noise at the same places: Dice of each, one line per data set."""
+    lines = WITH_AND_WITHOUT["Noise at the same places in all labels"]
+    figure, axis = plt.subplots(figsize=(8.4, 4.4), layout="constrained")
+    for place, (study, group, *_) in enumerate(lines.values()):
+        table = rows(study, group)
+        for offset, (name, (variant, color, marker)) in enumerate(METHODS.items()):
+            if variant in table.index:
+                row = table.loc[variant]
+                where = place + 0.09 * (offset - 2)
+                axis.errorbar(row.dice, where, xerr=row.dice_deviation, fmt=marker, color=color, capsize=2, label=name)
+    axis.set(yticks=range(len(lines)), yticklabels=list(lines), ylim=(len(lines) - 0.5, -0.5))
+    axis.set_xlabel("Dice against clean labels (± deviation over seeds)")
+    for place in range(1, len(lines)):
+        axis.axhline(place - 0.5, color="0.85", lw=0.8)
+    axis.grid(axis="x", alpha=0.3)
+    handles = dict(zip(*reversed(axis.get_legend_handles_labels()), strict=True))
+    figure.legend(handles.values(), handles, loc="outside lower center", ncols=3, frameon=False)
+    return figure
+
+
+def gains() -> Figure:
+    """Plot Dice over the gain of the layer: white blood cells and nuclei, noisy and clean labels."""
+    figure, axis = plt.subplots(figsize=(8.4, 3.8), layout="constrained")
+    lines = {
+        "white blood cells, shared noise": ("wbc-gain", "", LAYER, "o-"),
+        "nuclei, shared noise": ("dsb2018-gain", "shared 3x3 noise, 20 %", "#386cb0", "s-"),
+        "nuclei, clean labels": ("dsb2018-gain", "clean labels", "#386cb0", "s:"),
+    }
+    for label, (study, group, color, style) in lines.items():
+        table = rows(study, group)
+        table = table[~table.index.str.contains("warm-up|of 0.2")]
+        values = table.index.str.extract(r"gain (\d+)", expand=False).astype(float)
+        axis.plot(values, table.dice, style, color=color, label=label)
+    axis.axvspan(6, 240, color="#1a7f37", alpha=0.08)
+    axis.text(6.5, 0.6, "useful: 6 to 240;\nsmaller is safer", color="#1a7f37", va="top", fontsize=10)
+    axis.axvspan(1000, 2e5, color="#b3261e", alpha=0.08)
+    axis.text(1100, 0.98, "a layer warns when\nits gain is above 1000", color="#b3261e", va="top", fontsize=10)
+    axis.set(xscale="log", xlim=(0.8, 2e5), ylim=(-0.03, 1), xlabel="gain (1 is no layer)", ylabel="Dice, one seed")
+    axis.grid(alpha=0.3)
+    axis.legend(loc="lower left", frameon=False)
+    return figure
+
+
+if __name__ == "__main__":
+    main()

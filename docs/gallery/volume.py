@@ -1,0 +1,80 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""Show a drawn hippocampus: three slices with outlines, and its surface, clean and with dents that heat in 3-D removes.
+
+Run ``python docs/gallery/volume.py``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.colors import LightSource, to_rgb
+
+from iels_drawings.hippocampus import draw_hippocampus
+from monai_iels import CorruptLabel, Evolve, HeatDiffusion
+
+FIGURES = Path(__file__).parents[1] / "figures"
+COLORS = {1: "deepskyblue", 2: "gold"}
+
+
+def main() -> None:
+    """Write the picture: slices above, surfaces below."""
+    volume, truth = draw_hippocampus(np.random.default_rng(3))
+    noisy = np.asarray(CorruptLabel(num_classes=3, window=2, fraction=0.2)(torch.from_numpy(truth)[None].float()))[0]
+    classes = torch.nn.functional.one_hot(torch.from_numpy(noisy).long(), 3).movedim(-1, 0).float()
+    smooth = np.asarray(Evolve(HeatDiffusion(), dt=0.1, steps=10)(classes)).argmax(0)
+
+    figure, (above, below) = plt.subplots(2, 3, figsize=(9, 6.2), layout="constrained")
+    middle = [int(np.median(places)) for places in np.nonzero(truth)]
+    for index, (axis, name) in enumerate(zip(above, ("from the side", "from the front", "from above"), strict=True)):
+        show_slice(axis, volume.take(middle[index], index), truth.take(middle[index], index))
+        axis.set_title(f"slice {name}")
+    columns = {"surface of the truth": truth, "noisy label, 20 %": noisy, "the same after 10 steps of heat": smooth}
+    for axis, (name, label) in zip(below, columns.items(), strict=True):
+        axis.imshow(surface(label))
+        axis.set_title(name)
+    for axis in (*above, *below):
+        axis.set_axis_off()
+    figure.supxlabel("anterior part blue, posterior part yellow; a drawn volume", fontsize=10)
+    FIGURES.mkdir(exist_ok=True)
+    figure.savefig(FIGURES / "volume.png", dpi=100)
+    plt.close(figure)
+    print(f"Wrote {FIGURES / 'volume.png'}")
+
+
+def show_slice(axis: Axes, image: np.ndarray, label: np.ndarray) -> None:
+    """Show one slice in gray, with the outline of each part."""
+    axis.imshow(np.rot90(image), cmap="gray")
+    for number, color in COLORS.items():
+        axis.contour(np.rot90(label == number), levels=[0.5], colors=color, linewidths=1.5)
+
+
+def surface(label: np.ndarray) -> np.ndarray:
+    """Return the picture of a label that is looked at from the side and lit from above."""
+    inside = np.rot90(label, axes=(1, 2)).repeat(6, 1).repeat(6, 2)
+    hit = inside.any(0)
+    depth = (inside > 0).argmax(0)
+    colors = np.ones((*hit.shape, 3))
+    for number, color in COLORS.items():
+        colors[hit & (np.take_along_axis(inside, depth[None], 0)[0] == number)] = to_rgb(color)
+    height = np.where(hit, -depth, -len(label)).astype(float)
+    shaded = LightSource(azdeg=0, altdeg=55).shade_rgb(colors, height, vert_exag=2.0, blend_mode="soft")
+    return np.where(hit[..., None], shaded, 1.0)
+
+
+if __name__ == "__main__":
+    main()
