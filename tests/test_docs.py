@@ -22,7 +22,7 @@ import yaml
 from monai.bundle import run
 
 import monai_iels
-from monai_iels._cli import make_parser
+from monai_iels._cli import main, make_parser
 from monai_iels.bundle import RunError
 from monai_iels.data import SOURCES, check_source, checked_datalists
 
@@ -97,12 +97,11 @@ def test_a_training_refuses_a_mistake_with_the_sentence_of_the_page(command, tmp
     assert not (tmp_path / "OUT").exists()
 
 
-def test_the_page_of_mistakes_has_the_messages_about_files(tmp_path, monkeypatch):
+def test_the_page_of_mistakes_has_the_messages_about_files(tmp_path, monkeypatch, capsys):
     messages = list(mistakes().values())
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(FileNotFoundError) as outside:
-        run(args_file="bundles/wbc/quickstart.json")
-    assert f"FileNotFoundError: {outside.value}" in messages
+    assert main(["study", "run", "bundles/wbc/studies/quickstart.yaml"]) == 1
+    assert capsys.readouterr().err.strip() in messages
     with pytest.raises(ValueError, match="nowhere") as caught:
         checked_datalists("wbc", "nowhere")
     assert str(caught.value).replace(f"{tmp_path}/", "") in messages

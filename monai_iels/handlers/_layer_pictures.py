@@ -90,10 +90,10 @@ class LayerPictures:
             inner.load_state_dict(last)
 
     def _draw(self, file: Path, when: str, device: torch.device) -> None:
-        sheet = self._sheet(self.training, device)
-        layer = in_words(self.iel_net.layer, self.training[0]["image"].ndim - 1)
+        sheet, spatial_dims = self._sheet(self.training, device), self.training[0]["image"].ndim - 1
+        cases = "training cases" if spatial_dims == 2 else "one slice of each training case"
         with atomic(file) as part:
-            sheet.draw(f"{when}: training cases, {layer}", part)
+            sheet.draw(f"{when}: {cases}, {in_words(self.iel_net.layer, spatial_dims)}", part)
 
     def _sheet(self, dataset: Any, device: torch.device) -> Sheet:
         cases = [dataset[index] for index in range(min(self.count, len(dataset)))]

@@ -247,10 +247,11 @@ class EvaluationReport:
         if self.training_dir is not None:
             add_files_to_run(self.training_dir, [cases_file, summary_file, sheet_file], "evaluation")
         table = summary[["mean", "median", "worst_5_percent"]].rename(columns={"worst_5_percent": "worst 5 %"})
+        table.index = [name.removeprefix("mean_").replace("_", " ") for name in table.index]
         lines = [
-            table.to_string(index_names=False, float_format="%.4f"),
+            table.to_string(float_format="%.4f"),
             "",
-            f"{len(cases)} cases of the {self.section} section: {shown(cases_file)}",
+            f"All {len(cases)} cases of the {self.section} section: {shown(cases_file)}",
             f"Picture of the worst, median and best cases: {shown(sheet_file)}",
         ]
         logger.info("\n".join(lines))
