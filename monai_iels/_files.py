@@ -19,12 +19,13 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
+import torch
+from filelock import FileLock, Timeout
 
 from monai_iels._errors import first_line
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
@@ -61,6 +62,26 @@ def _move(path: Path, target: Path) -> None:
     except OSError:
         if not (path.is_dir() and target.is_dir() and any(target.iterdir())):
             raise  # otherwise another process was faster and made the same folder
+
+
+@contextmanager
+def locked(file: Path, sentence: str) -> Iterator[None]:
+    """Keep other processes out of this block.
+
+    Args:
+        file: the lock; its folder is created.
+        sentence: what the user is told if another process is in the block.
+
+    Raises:
+        ValueError: with the sentence.
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        lock = FileLock(file).acquire(timeout=0)
+    except Timeout:
+        raise ValueError(sentence) from None
+    with lock:
+        yield
 
 
 def write_text(text: str, file: Path) -> None:
@@ -100,23 +121,18 @@ def write_table(table: pd.DataFrame, file: Path) -> None:
 
 def read_table(file: Path) -> pd.DataFrame:
     """Read a table from CSV; the column ``case`` holds names, all others numbers. A missing file is an empty table."""
-    import pandas as pd
-
     if not file.exists():
         return pd.DataFrame()
     table = pd.read_csv(file, dtype=str, keep_default_na=False)
-    for column in table.columns.difference(["case"]):
-        try:
-            numbers = [float(cell or "nan") for cell in table[column]]
-        except ValueError as error:
-            raise ValueError(f"{file} is damaged ({error})") from None
-        table[column] = numbers  # exact, unlike pandas' own fast parser
+    numbers = table.columns.difference(["case"])
+    try:
+        table[numbers] = table[numbers].map(lambda cell: float(cell or "nan"))  # exact, unlike pandas' own parser
+    except ValueError as error:
+        raise ValueError(f"{file} is damaged ({error})") from None
     return table
 
 
 def save_weights(value: Any, file: Path) -> None:
     """Save tensors with torch, completely or not at all."""
-    import torch
-
     with atomic(file) as part, part.open("wb") as stream:  # torch's own stream raises no OSError on a full disk
         torch.save(value, stream)

@@ -9,10 +9,11 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""Prediction from file to file with MONAI alone, and the checks of files and weights that training shares with it.
+"""Prediction from file to file with MONAI alone, and the checks of settings, weights and files that training shares.
 
 ``monai-iels bundle compose`` copies this file into each bundle as ``scripts/prediction.py``, so that a bundle predicts
-without monai_iels. It must not import monai_iels.
+without monai_iels. It must not import monai_iels. It reads from top to bottom: the run, then its settings, the weights
+and folders, finding cases, reading one, writing one.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ import csv
 import difflib
 import functools
 import gzip
-import math
 import os
 import re
 import shutil
@@ -29,25 +29,56 @@ import sys
 import tempfile
 import warnings
 import zlib
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
+from dataclasses import dataclass
 from glob import escape, glob
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
+import itk
 import nibabel
 import numpy as np
 import torch
 from monai.bundle import ConfigParser
 from monai.data import ITKReader, MetaTensor
-from monai.transforms import Compose, LoadImage, MapTransform
+from monai.transforms import Compose, LoadImage
 from PIL import Image, ImageColor
 from torch.utils.data import IterableDataset
 from tqdm import tqdm
 
 _EXTENSIONS = {2: (".png", ".tif", ".tiff", ".bmp"), 3: (".nii.gz", ".nii", ".nrrd", ".mha")}
-_BLOCK = 1 << 20
+_GZIP = b"\x1f\x8b"
 _UNEVEN = 0.1  # share of the distance of slices by which one may be out of place
+
+
+class RunError(SystemExit):
+    """A run cannot go on; its text is one sentence that says why and what to do.
+
+    MONAI wraps every other exception that a config raises, and prints a traceback. It lets SystemExit pass, and
+    ``python -m monai.bundle`` then prints the sentence and ends with exit code 1.
+    """
+
+
+def run_inference() -> None:
+    """Predict as the config says that calls this: check, predict, report."""
+    parser = parser_at_work()
+    if parser is None:
+        raise RunError("this config must load scripts/prediction.py in one expression, and call it in a later one")
+    get = parser.get_parsed_content
+    _check_settings(parser)
+    get("files")  # refuses what cannot be found
+    predictions = str(get("predictions"))
+    if os.path.realpath(predictions) == os.path.realpath(str(get("dataset_dir"))):
+        raise RunError(f"--predictions must be another folder than that of the images, got {predictions}")
+    check_weights(get("checkpoint"), get("network_def"))
+    check_writable(predictions, "predictions")
+    evaluator = get("evaluator")
+    try:
+        evaluator.run()
+    except KeyboardInterrupt:
+        raise RunError("Interrupted: the predictions that exist are complete; the same command starts again") from None
+    _report(get("dataset"), Path(predictions))
 
 
 def _follow_parsers() -> ContextVar[ConfigParser | None]:
@@ -85,6 +116,15 @@ def parser_at_work() -> ConfigParser | None:
     return _AT_WORK.get()
 
 
+def _check_settings(parser: ConfigParser) -> None:
+    """Refuse a mistyped key, or a value that cannot be used, before anything is built."""
+    known = ConfigParser.load_config_file(Path(__file__).parents[1] / "configs" / "inference.json").keys()
+    for key in parser.get():
+        if key not in known and key != ConfigParser.meta_key:
+            raise RunError(unknown_key(key, known))
+    check_rules(_RULES, {key: parser.get_parsed_content(key) for key in _RULES})
+
+
 def unknown_key(key: str, known: Iterable[str]) -> str:
     """Return a sentence about a key that nothing defines, with the nearest one that exists.
 
@@ -96,333 +136,22 @@ def unknown_key(key: str, known: Iterable[str]) -> str:
     return f"unknown key '{key}'" + (f": did you mean '{nearest[0]}'?" if nearest else "")
 
 
-def check_volume(file: str) -> None:
-    """Refuse a volume that ITK would read wrongly without a word.
-
-    ITK fills what a truncated NIfTI file lacks, and NaN and infinite voxels, with zeros, and it looks at neither gzip's
-    nor zlib's checksums. It does refuse short NRRD and MetaImage files.
-
-    Raises:
-        ValueError: with what is wrong, as the end of a sentence about the file.
-    """
-    name = file.lower()
-    try:
-        if name.endswith((".nii", ".nii.gz")):
-            _check_ending(file)
-            header: Any = nibabel.loadsave.load(file)
-            if isinstance(header, nibabel.nifti2.Nifti2Image):
-                raise ValueError("is a NIfTI-2 file, which ITK does not read; save it as NIfTI-1")
-            promised = header.dataobj.offset + math.prod(header.shape) * header.dataobj.dtype.itemsize
-            found = sum(map(len, _blocks(file)))
-            if found < promised:
-                raise ValueError(f"is truncated: {found} of {promised} bytes are there; copy it again")
-            if header.get_data_dtype().kind == "f":
-                _check_finite(np.asanyarray(header.dataobj))
-        elif name.endswith((".mha", ".mhd")):
-            _check_meta_image(Path(file))
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"is truncated or damaged ({error}); copy it again") from None
-
-
-def _check_ending(file: str) -> None:
-    with open(file, "rb") as stream:
-        zipped = stream.read(2) == b"\x1f\x8b"
-    if zipped != file.lower().endswith(".gz"):
-        raise ValueError(
-            f"is {'' if zipped else 'not '}compressed; give it the ending {'.nii.gz' if zipped else '.nii'}"
-        )
-
-
-def _blocks(file: str) -> Iterator[bytes]:
-    """Yield the contents of a file, unzipped if it is zipped; gzip's checksum is compared at the end."""
-    with gzip.open(file) if file.lower().endswith(".gz") else open(file, "rb") as stream:
-        while block := stream.read(_BLOCK):
-            yield block
-
-
-def _check_meta_image(file: Path) -> None:
-    """Compare zlib's checksum of a compressed MetaImage, which ITK does not look at."""
-    header, _, rest = file.read_bytes().partition(b"ElementDataFile")
-    fields = dict(re.findall(r"(?m)^(\w+)\s*=\s*(.*?)\s*$", header.decode("latin-1")))
-    if fields.get("CompressedData") == "True":
-        name, _, data = rest.partition(b"\n")
-        place = name.strip(b" =\r").decode()
-        if place != "LOCAL":
-            data = (file.parent / place).read_bytes()
-        zlib.decompress(data)
-
-
-def read_finite(file: Any, reader: Any) -> MetaTensor:
-    """Read an image or volume, channel first, by one reader, and refuse one that is damaged or not finite.
-
-    Raises:
-        ValueError: with what is wrong, as the end of a sentence about the file; the reader raises other errors, too.
-    """
-    if isinstance(file, str) and os.path.isfile(file):
-        check_volume(file)
-    image = LoadImage(image_only=True, ensure_channel_first=True)(file, reader)
-    _check_finite(image.numpy())
-    return image
-
-
-def _check_finite(values: np.ndarray) -> None:
-    if bad := np.count_nonzero(~np.isfinite(values)):
-        raise ValueError(f"has {bad} NaN or infinite values; repair it")
-
-
-def as_rgb(image: Image.Image) -> Image.Image:
-    """Return an image in 8 bits of red, green and blue.
-
-    Raises:
-        ValueError: for more bits, which would be cut off, and for more pages, of which all but one would be ignored.
-    """
-    if image.mode[0] in "IF":
-        raise ValueError(f"has the mode {image.mode}; save it with 8 bits per channel")
-    pages = getattr(image, "n_frames", 1) if image.format != "MPO" else 1  # MPO: a photograph with a preview
-    if pages > 1:
-        raise ValueError(f"has {pages} pages; save each as a file of its own")
-    return image.convert("RGB")
-
-
-def check_weights(file: str, network: torch.nn.Module) -> None:
-    """Refuse a checkpoint that is not there, cannot be read, or belongs to another network.
-
-    Raises:
-        ValueError: in one sentence.
-    """
-    if not os.path.isfile(file):
-        raise ValueError(f"{file}: there are no weights of a network; train first, or set --checkpoint")
-    try:
-        weights = torch.load(file, map_location="cpu", weights_only=True)
-    except Exception as error:
-        reason = _first_line(error)
-        raise ValueError(f"{file}: cannot be read as weights ({reason}); set --checkpoint to a sound file") from None
-    wanted = {name: tuple(value.shape) for name, value in network.state_dict().items()}
-    content = weights if isinstance(weights, Mapping) else {}
-    found = {name: tuple(getattr(value, "shape", ())) for name, value in content.items()}
-    if {"network", "optimizer", "epoch"} <= found.keys():
-        raise ValueError(f"{file}: this is the state of a training; set --checkpoint to the model.pt beside it")
-    if wanted != found:
-        name = min(str(name) for name, _ in wanted.items() ^ found.items())
-        raise ValueError(
-            f"{file}: these are weights of another network ('{name}' is {found.get(name, 'missing')} in the file and "
-            f"{wanted.get(name, 'missing')} in the network); set --features as in the training, or use the "
-            "inference.json that it wrote"
-        )
-
-
-def find_cases(dataset_dir: str, suffixes: Sequence[str], spatial_dims: int) -> list[dict[str, str]]:
-    """List what is to be predicted: a file, a folder of files, a pattern, or a folder of DICOM series."""
-    dataset_dir = str(dataset_dir)
-    if os.path.isfile(dataset_dir):
-        return [{"image": dataset_dir}]
-    listed = sorted(glob(f"{escape(dataset_dir)}/*" if os.path.isdir(dataset_dir) else dataset_dir))
-    cases = [{"image": file} for file in listed if file.lower().endswith(tuple(suffixes)) and os.path.isfile(file)]
-    if not cases and spatial_dims == 3:
-        folders = [dataset_dir, *listed] if os.path.isdir(dataset_dir) else listed
-        cases = [case for folder in folders if os.path.isdir(folder) for case in _series(folder)]
-    if not cases:
-        kind = "image" if spatial_dims == 2 else "volume or DICOM series"
-        _refuse(f"{dataset_dir}: there is no {kind} ({', '.join(suffixes)}); set --dataset_dir to a file or a folder")
-    stems = [_stem(case) for case in cases]
-    if twice := [case["image"] for case, stem in zip(cases, stems, strict=True) if stems.count(stem) > 1]:
-        shown = " and ".join(twice[:4]) + (f" and {len(twice) - 4} more" if len(twice) > 4 else "")
-        _refuse(f"{shown}: their predictions would have the same name; rename or move one of them")
-    return cases
-
-
-def _stem(case: Mapping[str, str]) -> str:
-    name = case.get("name") or os.path.basename(case["image"])
-    stem, extension = os.path.splitext(name)
-    return os.path.splitext(stem)[0] if extension == ".gz" else stem
-
-
-def _series(folder: str) -> list[dict[str, str]]:
-    """List the DICOM series of a folder; several are named by their UIDs, with hyphens instead of dots."""
-    names = _series_names(folder)
-    stem = os.path.basename(os.path.abspath(folder)).replace(".", "-")
-    if len(names) < 2:
-        given = {"name": stem} if "." in os.path.basename(os.path.abspath(folder)) else {}  # MONAI would cut it there
-        return [{"image": folder, "series": key, **given} for key in names]
-    uids = [_tag(files[0], "0020|000e") for files in names.values()]
-    shown = uids if len(set(uids)) == len(uids) else list(names)  # MONAI's keys tell parts of a series apart
-    return [
-        {"image": folder, "series": key, "name": f"{stem}_{uid.replace('.', '-')}"}
-        for key, uid in zip(names, shown, strict=True)
-    ]
-
-
-def _tag(file: str, tag: str) -> str:
-    """Return a tag of a DICOM file."""
-    import itk
-
-    return str(dict(itk.imread(file))[tag]).strip("\0 ")
-
-
-def _series_names(folder: str) -> dict[str, tuple[str, ...]]:
-    """Return the files of each DICOM series in a folder, grouped as MONAI's reader groups them."""
-    import itk
-
-    generator = itk.GDCMSeriesFileNames.New()
-    generator.SetUseSeriesDetails(True)
-    generator.AddSeriesRestriction("0008|0021")
-    generator.SetGlobalWarningDisplay(False)
-    generator.SetDirectory(folder)
-    return {uid: tuple(generator.GetFileNames(uid)) for uid in generator.GetSeriesUIDs()}
-
-
-def _check_series(folder: str, series: str) -> None:
-    """Refuse a series with a slice that is damaged or missing; ITK would move the other slices together."""
-    import itk
-
-    names = _series_names(folder)
-    readable = {os.path.basename(file) for files in names.values() for file in files}
-    damaged = sorted(file for file in set(os.listdir(folder)) - readable if _looks_like_dicom(Path(folder, file)))
-    if damaged:
-        raise ValueError(f"has DICOM files that cannot be read: {', '.join(damaged[:5])}; copy them again")
-    places = []
-    for file in names[series]:
-        codec = itk.GDCMImageIO.New()
-        codec.SetFileName(file)
-        codec.ReadImageInformation()
-        normal = np.cross(codec.GetDirection(0), codec.GetDirection(1))
-        places.append(float(np.dot(normal, [codec.GetOrigin(axis) for axis in range(3)])))
-    gaps = np.diff(sorted(places))
-    if gaps.size and np.ptp(gaps) > _UNEVEN * np.median(gaps):
-        raise ValueError(
-            f"has slices at uneven distances, from {gaps.min():g} to {gaps.max():g} mm: one is missing or twice there"
-        )
-
-
-def _looks_like_dicom(file: Path) -> bool:
-    if not file.is_file():
-        return False
-    with file.open("rb") as stream:
-        return file.suffix.lower() == ".dcm" or stream.read(132)[128:] == b"DICM"
-
-
-class ReadImaged(MapTransform):
-    """Read the image of a case, and refuse one that the network cannot be given.
-
-    Args:
-        reader: an image reader of MONAI's.
-        spatial_dims: axes of an image.
-        in_channels: its channels.
-    """
-
-    def __init__(self, reader: Any, spatial_dims: int, in_channels: int) -> None:
-        super().__init__("image")
-        self.reader = reader
-        self.shape = (in_channels, spatial_dims)
-
-    def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
-        """Return the case with its file replaced by its contents."""
-        case = dict(data)
-        if "series" in case:
-            _check_series(case["image"], case["series"])
-            with warnings.catch_warnings():  # MONAI notes that there are several series; all are predicted
-                warnings.simplefilter("ignore")
-                image = read_finite(case["image"], ITKReader(series_name=case["series"]))
-        else:
-            image = read_finite(case["image"], self.reader)
-        if (image.shape[0], image.ndim - 1) != self.shape:
-            channels, dims = self.shape
-            found = f"{image.ndim - 1}-D, {image.shape[0]} channel(s)"
-            raise ValueError(f"is of another kind ({found}) than the network takes ({dims}-D, {channels} channel(s))")
-        if min(image.shape[1:]) < 2:
-            raise ValueError(f"has only {' x '.join(map(str, image.shape[1:]))} pixels; at least 2 per axis are needed")
-        if "name" in case:
-            image.meta["filename_or_obj"] = os.path.join(case["image"], case["name"])
-        return {"image": image}
-
-
-class Images(IterableDataset):
-    """The cases that can be read, one after the other; why the others cannot is collected in ``problems``.
-
-    Args:
-        data: the cases.
-        transform: reads and prepares one.
-    """
-
-    def __init__(self, data: Sequence[Mapping[str, str]], transform: Callable[[Any], Any]) -> None:
-        self.data = data
-        self.transform = transform
-        self.problems: list[tuple[str, str]] = []
-
-    def __iter__(self) -> Iterator[Any]:
-        """Yield each case, and show how many are done where a person looks on."""
-        self.problems.clear()
-        for case in tqdm(self.data, desc="Predicting", unit="image", disable=None):
-            try:
-                prepared = self.transform(case)
-            except Exception as error:
-                self.problems.append((os.path.join(case["image"], case.get("name", "")).rstrip("/"), _why(case, error)))
-            else:
-                yield prepared
-
-
-def _why(case: Mapping[str, str], error: BaseException) -> str:
-    """Say in the end of a sentence why a case could not be read, from the innermost error."""
-    error = _innermost(error)
-    file = case["image"]
-    if os.path.isfile(file) and not os.path.getsize(file):
-        return "is empty; copy it again"
-    if isinstance(error, ValueError) and str(error).startswith(("has ", "is ")):
-        return str(error)
-    if isinstance(error, MemoryError) or "allocate memory" in str(error):
-        return "needs more memory than there is; cut it into parts, or save it smaller"
-    if isinstance(error, KeyError):
-        return f"cannot be prepared: the transforms of the training need {error}, which a new image has not"
-    return f"cannot be read ({_first_line(error).replace(file, os.path.basename(file))}); copy it again"
-
-
-def _innermost(error: BaseException) -> BaseException:
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return error
-
-
-def _first_line(error: BaseException) -> str:
-    """Return the first line of an error that is no place in ITK's sources."""
-    lines = [line.strip() for line in str(error).splitlines()]
-    return next((line for line in lines if line and not re.match(r".*\.(hxx|cxx|h):\d+:$", line)), type(error).__name__)
-
-
-def run_inference() -> None:
-    """Predict as the config says that calls this: check, predict, report."""
-    parser = parser_at_work()
-    if parser is None:
-        _refuse("this config must load scripts/prediction.py in one expression, and call it in a later one")
-    get = parser.get_parsed_content
-    _check_settings(parser)
-    files, predictions, network = get("files"), str(get("predictions")), get("network_def")
-    _check_places(str(get("dataset_dir")), files, predictions, get("checkpoint"), network)
-    evaluator, dataset = get("evaluator"), get("dataset")
-    try:
-        evaluator.run()
-    except KeyboardInterrupt:
-        _refuse("Interrupted: the predictions that exist are complete; the same command starts again")
-    _report(dataset, predictions)
-
-
-def _check_settings(parser: ConfigParser) -> None:
-    """Refuse a mistyped key, or a value that cannot be used, before anything is built."""
-    values = {key: parser.get_parsed_content(key) for key in _RULES}
-    known = ConfigParser.load_config_file(Path(__file__).parents[1] / "configs" / "inference.json").keys()
-    for key in parser.get():
-        if key not in known and key != ConfigParser.meta_key:
-            _refuse(unknown_key(key, known))
-    try:
-        check_rules(_RULES, values)
-    except ValueError as error:
-        _refuse(str(error))
-
-
 class Rule(NamedTuple):
     """What a setting must be: a condition on its value and on all settings, and the same in words."""
 
     holds: Callable[[Any, Mapping[str, Any]], bool]
     words: str
+
+
+def check_rules(rules: Mapping[str, Rule], values: Mapping[str, Any]) -> None:
+    """Refuse a value that would fail late, or go wrong without a word.
+
+    Raises:
+        RunError: for the first one.
+    """
+    for key, rule in rules.items():
+        if not rule.holds(values[key], values):
+            raise RunError(f"--{key} must be {rule.words.format(**values)}, got {values[key]!r}")
 
 
 def is_whole(value: Any, least: int) -> bool:
@@ -474,33 +203,276 @@ _RULES = NETWORK_RULES | {
 }
 
 
-def check_rules(rules: Mapping[str, Rule], values: Mapping[str, Any]) -> None:
-    """Refuse a value that would fail late, or go wrong without a word.
+def check_weights(file: str, network: torch.nn.Module) -> None:
+    """Refuse a checkpoint that is not there, cannot be read, or belongs to another network.
 
     Raises:
-        ValueError: for the first one.
+        RunError: in one sentence.
     """
-    for key, rule in rules.items():
-        if not rule.holds(values[key], values):
-            raise ValueError(f"--{key} must be {rule.words.format(**values)}, got {values[key]!r}")
-
-
-def _check_places(
-    dataset_dir: str, files: Sequence[Mapping[str, str]], predictions: str, checkpoint: str, network: Any
-) -> None:
-    """Refuse weights that do not fit, and a folder that cannot be written to."""
-    own = os.path.realpath(os.path.dirname(files[0]["image"])) == os.path.realpath(predictions)
-    if own and os.path.isdir(dataset_dir):
-        _refuse(f"--predictions must be another folder than that of the images, got {predictions}")
+    if not os.path.isfile(file):
+        raise RunError(f"{file}: there are no weights of a network; train first, or set --checkpoint")
     try:
-        check_weights(checkpoint, network)
-        os.makedirs(predictions, exist_ok=True)
-        with tempfile.TemporaryFile(dir=predictions) as probe:
+        weights = torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:
+        reason = _first_line(error)
+        raise RunError(f"{file}: cannot be read as weights ({reason}); set --checkpoint to a sound file") from None
+    wanted = {name: tuple(value.shape) for name, value in network.state_dict().items()}
+    content = weights if isinstance(weights, Mapping) else {}
+    found = {name: tuple(getattr(value, "shape", ())) for name, value in content.items()}
+    if {"network", "optimizer", "epoch"} <= found.keys():
+        raise RunError(f"{file}: this is the state of a training; set --checkpoint to the model.pt beside it")
+    if wanted != found:
+        name = min(str(name) for name, _ in wanted.items() ^ found.items())
+        raise RunError(
+            f"{file}: these are weights of another network ('{name}' is {found.get(name, 'missing')} in the file and "
+            f"{wanted.get(name, 'missing')} in the network); set --features as in the training, or use the "
+            "inference.json that it wrote"
+        )
+
+
+def check_writable(folder: str, option: str) -> None:
+    """Refuse a folder that cannot be created or written to; nothing is created.
+
+    Raises:
+        RunError: with the option that chooses another folder.
+    """
+    path = Path(folder).absolute()
+    try:
+        nearest = next(place for place in (path, *path.parents) if place.exists())
+        with tempfile.TemporaryFile(dir=nearest) as probe:
             probe.write(bytes(4096))
-    except ValueError as error:
-        _refuse(str(error))
     except OSError as error:
-        _refuse(f"{predictions}: cannot be written to ({error.strerror}); set --predictions to another folder")
+        raise RunError(f"{folder}: cannot be written to ({error.strerror}); set --{option} to another folder") from None
+
+
+def find_cases(dataset_dir: str, suffixes: Sequence[str], spatial_dims: int) -> list[dict[str, str]]:
+    """List what is to be predicted: a file, a folder of files, a pattern, or a folder of DICOM series."""
+    place = str(dataset_dir)
+    if os.path.isfile(place):
+        return [{"image": place}]
+    found = sorted(glob(f"{escape(place)}/*" if os.path.isdir(place) else place))
+    cases = [{"image": file} for file in found if file.lower().endswith(tuple(suffixes)) and os.path.isfile(file)]
+    if not cases and spatial_dims == 3:
+        cases = [case for folder in filter(os.path.isdir, [place, *found]) for case in _find_series(folder)]
+    if not cases:
+        kind = "image" if spatial_dims == 2 else "volume or DICOM series"
+        raise RunError(f"{place}: there is no {kind} ({', '.join(suffixes)}); set --dataset_dir to a file or a folder")
+    names: dict[str, str] = {}
+    for case in cases:
+        other = names.setdefault(_stem(case), case["image"])
+        if other != case["image"]:
+            raise RunError(
+                f"{other} and {case['image']}: their predictions would have the same name; rename or move one of them"
+            )
+    return cases
+
+
+def _stem(case: Mapping[str, str]) -> str:
+    """Return what the prediction of a case is called: MONAI cuts a name at its last dot, and at .gz before that."""
+    name = os.path.basename(os.path.abspath(case["image"]))
+    if "series" in case:
+        return f"{name}_{case['uid']}".rstrip("_").replace(".", "-")
+    return os.path.splitext(name.removesuffix(".gz"))[0]
+
+
+def _find_series(folder: str) -> list[dict[str, str]]:
+    """List the DICOM series of a folder; several are told apart by their UIDs."""
+    files = _series_files(folder)
+    uids = [str(dict(itk.imread(names[0]))["0020|000e"]).strip("\0 ") for names in files.values()]
+    if len(set(uids)) < len(uids):
+        uids = list(files)  # MONAI's keys tell parts of a series apart
+    shown = uids if len(uids) > 1 else [""]
+    return [{"image": folder, "series": key, "uid": uid} for key, uid in zip(files, shown, strict=False)]
+
+
+def _series_files(folder: str) -> dict[str, tuple[str, ...]]:
+    """Return the files of each DICOM series in a folder, grouped as MONAI's reader groups them."""
+    generator = itk.GDCMSeriesFileNames.New()
+    generator.SetUseSeriesDetails(True)
+    generator.AddSeriesRestriction("0008|0021")
+    generator.SetGlobalWarningDisplay(False)
+    generator.SetDirectory(folder)
+    return {key: tuple(generator.GetFileNames(key)) for key in generator.GetSeriesUIDs()}
+
+
+class Images(IterableDataset):
+    """The cases that can be read, one after the other; why the others cannot is collected in ``problems``.
+
+    Args:
+        data: the cases.
+        transform: reads and prepares one.
+    """
+
+    def __init__(self, data: Sequence[Mapping[str, str]], transform: Callable[[Any], Any]) -> None:
+        self.data = data
+        self.transform = transform
+        self.problems: list[tuple[str, str]] = []
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield each case, and show how many are done where a person looks on."""
+        self.problems.clear()
+        for case in tqdm(self.data, desc="Predicting", unit="image", disable=None):
+            try:
+                prepared = self.transform(case)
+            except Exception as error:
+                shown = " ".join(filter(None, (case["image"], case.get("uid"))))
+                self.problems.append((shown, _why(case["image"], _innermost(error))))
+            else:
+                yield prepared
+
+
+def _why(file: str, error: BaseException) -> str:
+    """Say in the end of a sentence why a case could not be read."""
+    if os.path.isfile(file) and not os.path.getsize(file):
+        return "is empty; copy it again"
+    if isinstance(error, ValueError) and str(error).startswith(("has ", "is ")):
+        return str(error)
+    if isinstance(error, MemoryError) or "allocate memory" in str(error):
+        return "needs more memory than there is; cut it into parts, or save it smaller"
+    if isinstance(error, KeyError):
+        return f"cannot be prepared: the transforms of the training need {error}, which a new image has not"
+    return f"cannot be read ({_first_line(error).replace(file, os.path.basename(file))}); copy it again"
+
+
+def _innermost(error: BaseException) -> BaseException:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def _first_line(error: BaseException) -> str:
+    """Return the first line of an error that is no place in ITK's sources."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    return next((line for line in lines if line and not re.match(r".*\.(hxx|cxx|h):\d+:$", line)), type(error).__name__)
+
+
+@dataclass
+class ReadImaged:
+    """Read the image of a case, and refuse one that the network cannot be given.
+
+    Args:
+        reader: an image reader of MONAI's.
+        spatial_dims: axes of an image.
+        in_channels: its channels.
+    """
+
+    reader: Any
+    spatial_dims: int
+    in_channels: int
+
+    def __call__(self, case: Mapping[str, str]) -> dict[str, MetaTensor]:
+        """Return the case with its file replaced by its contents."""
+        image = _read_series(case) if "series" in case else read_finite(case["image"], self.reader)
+        found = f"{image.ndim - 1}-D, {image.shape[0]} channel(s)"
+        taken = f"{self.spatial_dims}-D, {self.in_channels} channel(s)"
+        if found != taken:
+            raise ValueError(f"is of another kind ({found}) than the network takes ({taken})")
+        if min(image.shape[1:]) < 2:
+            raise ValueError(f"has only {' x '.join(map(str, image.shape[1:]))} pixels; at least 2 per axis are needed")
+        return {"image": image}
+
+
+def _read_series(case: Mapping[str, str]) -> MetaTensor:
+    """Read a DICOM series; its prediction is named after the folder, and after the series if there are several."""
+    _check_series(case["image"], case["series"])
+    with warnings.catch_warnings():  # MONAI notes that there are several series; all are predicted
+        warnings.simplefilter("ignore")
+        image = read_finite(case["image"], ITKReader(series_name=case["series"]))
+    image.meta["filename_or_obj"] = os.path.join(case["image"], _stem(case))
+    return image
+
+
+def _check_series(folder: str, series: str) -> None:
+    """Refuse a series with a slice that is damaged or missing; ITK would move the other slices together."""
+    files = _series_files(folder)
+    unread = set(Path(folder).glob("[!.]*")).difference(*(map(Path, names) for names in files.values()))
+    damaged = sorted(file.name for file in unread if file.is_file() and _looks_like_dicom(file))
+    if damaged:
+        raise ValueError(f"has DICOM files that cannot be read: {', '.join(damaged[:5])}; copy them again")
+    places = []
+    for file in files[series]:
+        codec = itk.GDCMImageIO.New()
+        codec.SetFileName(file)
+        codec.ReadImageInformation()
+        normal = np.cross(codec.GetDirection(0), codec.GetDirection(1))
+        places.append(float(np.dot(normal, [codec.GetOrigin(axis) for axis in range(3)])))
+    gaps = np.diff(sorted(places))
+    if gaps.size and np.ptp(gaps) > _UNEVEN * np.median(gaps):
+        raise ValueError(
+            f"has slices at uneven distances, from {gaps.min():g} to {gaps.max():g} mm: one is missing or twice there"
+        )
+
+
+def _looks_like_dicom(file: Path) -> bool:
+    return file.suffix.lower() == ".dcm" or file.read_bytes()[128:132] == b"DICM"
+
+
+def read_finite(file: Any, reader: Any) -> MetaTensor:
+    """Read an image or volume, channel first, by one reader, and refuse one that is damaged or not finite.
+
+    ITK fills what a truncated NIfTI file lacks, and NaN and infinite voxels, with zeros, and it looks at neither gzip's
+    nor zlib's checksums. It does refuse short NRRD and MetaImage files.
+
+    Raises:
+        ValueError: with what is wrong, as the end of a sentence about the file; the reader raises other errors, too.
+    """
+    name = str(file).lower()
+    if name.endswith((".nii", ".nii.gz")):
+        _check_nifti(Path(file))
+    elif name.endswith((".mha", ".mhd")):
+        _check_meta_image(Path(file))
+    image = LoadImage(image_only=True, ensure_channel_first=True)(file, reader)
+    _check_finite(image.numpy())
+    return image
+
+
+def _check_nifti(file: Path) -> None:
+    """Compare the length of a NIfTI file and gzip's checksum with what its headers promise, and look for NaN."""
+    content = file.read_bytes()
+    is_zipped = content.startswith(_GZIP)
+    if content and is_zipped != (file.suffix.lower() == ".gz"):
+        kind, ending = ("compressed", ".nii.gz") if is_zipped else ("not compressed", ".nii")
+        raise ValueError(f"is {kind}; give it the ending {ending}")
+    try:
+        content = gzip.decompress(content) if is_zipped else content
+        if nibabel.nifti2.Nifti2Header.may_contain_header(content):
+            raise ValueError("is a NIfTI-2 file, which ITK does not read; save it as NIfTI-1")
+        volume: Any = nibabel.nifti1.Nifti1Image.from_bytes(content)
+        values = volume.dataobj.get_unscaled()
+    except (EOFError, OSError, zlib.error) as error:
+        raise ValueError(f"is truncated or damaged ({_first_line(error)}); copy it again") from None
+    _check_finite(values)
+
+
+def _check_meta_image(file: Path) -> None:
+    """Compare zlib's checksum of a compressed MetaImage."""
+    header, _, rest = file.read_bytes().partition(b"ElementDataFile")
+    if re.search(rb"CompressedData\s*=\s*True", header):
+        name, _, data = rest.partition(b"\n")
+        place = name.strip(b" =\r").decode()
+        try:
+            zlib.decompress(data if place == "LOCAL" else (file.parent / place).read_bytes())
+        except zlib.error as error:
+            raise ValueError(f"is truncated or damaged ({error}); copy it again") from None
+
+
+def _check_finite(values: np.ndarray) -> None:
+    if bad := np.count_nonzero(~np.isfinite(values)):
+        raise ValueError(f"has {bad} NaN or infinite values; repair it")
+
+
+def as_rgb(image: Image.Image) -> Image.Image:
+    """Return an image in 8 bits of red, green and blue.
+
+    Raises:
+        ValueError: for more bits, which would be cut off, and for more pages, of which all but one would be ignored.
+    """
+    if image.mode[0] in "IF":
+        raise ValueError(f"has the mode {image.mode}; save it with 8 bits per channel")
+    pages = getattr(image, "n_frames", 1) if image.format != "MPO" else 1  # MPO: a photograph with a preview
+    if pages > 1:
+        raise ValueError(f"has {pages} pages; save each as a file of its own")
+    return image.convert("RGB")
 
 
 _COLORS = ("deepskyblue", "gold", "tomato", "limegreen", "orchid")
@@ -531,6 +503,7 @@ def outline(image: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
     return drawn
 
 
+@dataclass
 class Save:
     """Write what is known of a case under temporary names, then move all of it to its place, or nothing.
 
@@ -540,40 +513,36 @@ class Save:
         predictions: the place.
     """
 
-    def __init__(self, transforms: Sequence[Callable[[Any], Any]], unfinished: str, predictions: str) -> None:
-        self.transforms = Compose(transforms)
-        self.unfinished = unfinished
-        self.predictions = predictions
+    transforms: Sequence[Callable[[Any], Any]]
+    unfinished: str
+    predictions: str
 
     def __call__(self, case: Any) -> Any:
         """Write the files of one case; end with one sentence if that fails."""
         shutil.rmtree(self.unfinished, ignore_errors=True)  # of a prediction that was killed
         try:
-            saved = self.transforms(case)
+            saved = Compose(self.transforms)(case)
             for name in sorted(os.listdir(self.unfinished)):
                 os.replace(os.path.join(self.unfinished, name), os.path.join(self.predictions, name))
         except Exception as error:
-            _refuse(f"{self.predictions}: a prediction cannot be written ({_first_line(_innermost(error))})")
+            reason = _first_line(_innermost(error))
+            raise RunError(f"{self.predictions}: a prediction cannot be written ({reason})") from None
         finally:
             shutil.rmtree(self.unfinished, ignore_errors=True)
         return saved
 
 
-def _report(dataset: Images, predictions: str) -> None:
+def _report(dataset: Images, predictions: Path) -> None:
     """Say where the predictions are, and which files could not be read: also in ``problems.csv``, and exit with 1."""
     count = len(dataset.data) - len(dataset.problems)
     print(f"{count} prediction{'' if count == 1 else 's'} in {predictions}")
-    table = Path(predictions) / "problems.csv"
+    table = predictions / "problems.csv"
     table.unlink(missing_ok=True)
     if dataset.problems:
+        predictions.mkdir(parents=True, exist_ok=True)
         with table.open("w", newline="", encoding="utf-8") as stream:
             rows = [("'" + file if file[0] in "=+-@" else file, problem) for file, problem in dataset.problems]
             csv.writer(stream).writerows([("file", "problem"), *rows])  # no name is a spreadsheet's formula
         for file, problem in dataset.problems:
             print(f"{file}: {problem}", file=sys.stderr)
-        _refuse(f"{len(dataset.problems)} of {len(dataset.data)} were not predicted; they are listed in {table}")
-
-
-def _refuse(sentence: str) -> NoReturn:
-    """End with one sentence; MONAI's command line prints it without a traceback, and the exit code is 1."""
-    raise SystemExit(sentence if sentence.endswith("?") else f"{sentence}.")
+        raise RunError(f"{len(dataset.problems)} of {len(dataset.data)} were not predicted; they are listed in {table}")

@@ -17,18 +17,16 @@ import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
 import torch
-from filelock import FileLock, Timeout
 
 from monai_iels._errors import first_line
-from monai_iels._files import read_json, read_table, save_weights, write_json, write_table
-
-if TYPE_CHECKING:
-    import pandas as pd
+from monai_iels._files import locked, read_json, read_table, save_weights, write_json, write_table
 
 logger = logging.getLogger(__name__)
 
@@ -94,22 +92,14 @@ class RunFolder:
         self.console = self.path / "console.log"
         self.study_arguments = self.path / "arguments.json"
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """Keep other trainings out of the folder.
 
         Raises:
             ValueError: if another training is running in it.
         """
-        self.path.mkdir(parents=True, exist_ok=True)
-        try:
-            lock = FileLock(self.path / ".training.lock").acquire(timeout=0)
-        except Timeout:
-            raise ValueError(
-                f"another training is running in {self.path}; wait for it, or choose another --output_dir"
-            ) from None
-        with lock:
-            yield
+        sentence = f"another training is running in {self.path}; wait for it, or choose another --output_dir"
+        return locked(self.path / ".training.lock", sentence)
 
     @contextmanager
     def logged(self) -> Iterator[None]:
@@ -130,19 +120,16 @@ class RunFolder:
         if not resumed:
             outputs += [self.best_weights, self.last_state, self.previous_state, self.history, self.cases, self.curves]
             outputs += [self.pictures, self.log, self.config, self.evaluate_arguments, self.inference_arguments]
-            outputs += [self.tracking]
+            outputs.append(self.tracking)
         found = [path for path in outputs if path.exists()]
-        if not found:
-            return
-        number = 1
-        while (self.path / "earlier" / str(number)).exists():
-            number += 1
-        earlier = self.path / "earlier" / str(number)
-        earlier.mkdir(parents=True)
-        for path in found:
-            os.replace(path, earlier / path.name)
-        names = ", ".join(path.name for path in found)
-        logger.info(f"Moved what an earlier run left ({names}) to {earlier}.")
+        if found:
+            places = (self.path / "earlier" / str(number) for number in count(1))
+            earlier = next(place for place in places if not place.exists())
+            earlier.mkdir(parents=True)
+            for path in found:
+                os.replace(path, earlier / path.name)
+            names = ", ".join(path.name for path in found)
+            logger.info(f"Moved what an earlier run left ({names}) to {earlier}.")
 
     @property
     def can_resume(self) -> bool:
@@ -187,10 +174,9 @@ class RunFolder:
 
     def read_epochs(self, last: int) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Return both tables up to an epoch."""
-        history, cases = self.read_history(), self.read_cases()
-        if last == 0 or history.empty:
-            return history[:0], cases[:0]
-        return history[history["epoch"] <= last], cases[cases["epoch"] <= last] if len(cases) else cases
+        tables = self.read_history(), self.read_cases()
+        history, cases = (table[table["epoch"] <= last] if len(table) else table for table in tables)
+        return history, cases
 
     def write_epoch(self, history: pd.DataFrame, cases: pd.DataFrame) -> None:
         """Replace both tables after an epoch; ``cases`` is empty until the first validation."""

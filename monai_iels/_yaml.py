@@ -43,15 +43,14 @@ class _Loader(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         """Return a dictionary, and refuse a key that appears twice."""
-        lines: dict[tuple[str, str], int] = {}
+        keys: dict[tuple[str, str], yaml.Node] = {}
         for key, _ in node.value:
             if key.tag == "tag:yaml.org,2002:bool":
                 key.tag = "tag:yaml.org,2002:str"
-            line, name = key.start_mark.line + 1, (key.tag, str(key.value))
-            if name in lines and key.tag != "tag:yaml.org,2002:merge":
-                problem = f"duplicate key {key.value}, first in line {lines[name]}"
+            first = keys.setdefault((key.tag, str(key.value)), key)
+            if first is not key and key.tag != "tag:yaml.org,2002:merge":
+                problem = f"duplicate key {key.value}, first in line {first.start_mark.line + 1}"
                 raise yaml.constructor.ConstructorError(problem=problem, problem_mark=key.start_mark)
-            lines[name] = line
         return super().construct_mapping(node, deep)
 
 
@@ -65,32 +64,24 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.012345
 _Loader.add_constructor("tag:yaml.org,2002:int", _int)
 
 
-def read_yaml(file: Path, what: str) -> Any:
-    """Read a YAML file.
+def read_mapping(file: Path, what: str) -> dict[str, Any]:
+    """Read a YAML file of keys and values.
 
     Args:
         file: the file.
         what: what it should hold, for the error.
 
     Raises:
-        ValueError: if it is missing or broken, with the line.
+        ValueError: if it is missing, broken (with the line), or holds something else.
     """
     try:
-        return yaml.load(file.read_text("utf-8"), _Loader)
+        content = yaml.load(file.read_text("utf-8"), _Loader)
     except yaml.MarkedYAMLError as error:
         line = f" in line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise ValueError(f"{file} must hold {what} in YAML, but it is broken{line}: {error.problem}") from None
     except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
         raise ValueError(f"{file} must hold {what} in YAML, but it cannot be read: {first_line(error)}") from None
 
-
-def read_mapping(file: Path, what: str) -> dict[str, Any]:
-    """Read a YAML file of keys and values.
-
-    Raises:
-        ValueError: if it is missing or broken, or holds something else.
-    """
-    content = read_yaml(file, what)
     if not isinstance(content, dict):
         found = "an empty file" if content is None else repr(content)
         raise ValueError(f"{file} must hold keys and values ({what}), got {found}")

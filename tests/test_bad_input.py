@@ -311,7 +311,7 @@ def test_one_bad_image_does_not_stop_the_others(finished, tmp_path, capsys):
         "=1+2.png",
     }
     found = predict(finished, "wbc", images, tmp_path / "out")
-    assert found == f"9 of 11 were not predicted; they are listed in {tmp_path / 'out' / 'problems.csv'}."
+    assert found == f"9 of 11 were not predicted; they are listed in {tmp_path / 'out' / 'problems.csv'}"
     lines = capsys.readouterr().err.splitlines()
     assert {Path(line.split(": ")[0]).name for line in lines if line.startswith(str(images))} == bad
     written = {p.name for p in (tmp_path / "out").iterdir()}
@@ -431,7 +431,7 @@ def test_what_a_killed_prediction_left_is_no_prediction(finished, tmp_path):
 def test_predictions_do_not_go_among_the_images(finished, tmp_path):
     Image.fromarray(np.zeros((40, 40, 3), np.uint8)).save(tmp_path / "image.png")
     found = predict(finished, "wbc", tmp_path, tmp_path)
-    assert found == f"--predictions must be another folder than that of the images, got {tmp_path}."
+    assert found == f"--predictions must be another folder than that of the images, got {tmp_path}"
 
 
 def test_an_interrupted_prediction_says_so(finished, tmp_path):
@@ -492,21 +492,21 @@ def test_a_dicom_series_that_lacks_a_slice(damage, finished, tmp_path, capsys):
 
 
 INFERENCE = [
-    ("wbc", {"overlap": 2}, "--overlap must be at least 0 and less than 1, got 2."),
+    ("wbc", {"overlap": 2}, "--overlap must be at least 0 and less than 1, got 2"),
     ("wbc", {"overlap": "some"}, "--overlap must be at least 0"),
-    ("wbc", {"sw_batch_size": 0}, "--sw_batch_size must be a whole number from 1, got 0."),
-    ("wbc", {"extension": ".xyz"}, "of .png, .tif, .tiff, .bmp for images, got '.xyz'."),
+    ("wbc", {"sw_batch_size": 0}, "--sw_batch_size must be a whole number from 1, got 0"),
+    ("wbc", {"extension": ".xyz"}, "of .png, .tif, .tiff, .bmp for images, got '.xyz'"),
     ("wbc", {"extension": ".jpg"}, "--extension must be one of"),
-    ("wbc", {"features": [4, 4]}, "--features must be 6 whole numbers from 1 in brackets, got [4, 4]."),
+    ("wbc", {"features": [4, 4]}, "--features must be 6 whole numbers from 1 in brackets, got [4, 4]"),
     ("wbc", {"image_size": [8, 8]}, "--image_size must be 2 whole numbers from 17 in brackets"),
     ("wbc", {"image_size": "large"}, "--image_size must be 2 whole numbers"),
     (
         "wbc",
         {"label_values": [0, 1]},
-        "--label_values must be one entry per class, as --num_classes 3 says, got [0, 1].",
+        "--label_values must be one entry per class, as --num_classes 3 says, got [0, 1]",
     ),
-    ("wbc", {"spatial_dims": 4}, "--spatial_dims must be 2 or 3, got 4."),
-    ("wbc", {"amp": "maybe"}, "--amp must be true or false, got 'maybe'."),
+    ("wbc", {"spatial_dims": 4}, "--spatial_dims must be 2 or 3, got 4"),
+    ("wbc", {"amp": "maybe"}, "--amp must be true or false, got 'maybe'"),
     ("wbc", {"dataset_dir": 20240101}, "20240101: there is no image"),
     ("wbc", {"device": "cuda:0"}, "--device must be a device that can be used here, such as cpu, got 'cuda:0'"),
     ("wbc", {"checkpont": "x"}, "unknown key 'checkpont': did you mean 'checkpoint'?"),

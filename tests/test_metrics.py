@@ -20,12 +20,11 @@ import torch.multiprocessing
 from ignite.engine import Engine
 from monai.bundle import ConfigParser
 from monai.data import MetaTensor
-from monai.handlers import MetricsSaver
+from monai.handlers import IgniteMetricHandler, MetricsSaver
 from monai.metrics import DiceMetric
 from scipy.spatial import ConvexHull
 
 from monai_iels import ConvexityMetric, RoughnessMetric
-from monai_iels.handlers import MeanConvexity, MeanRoughness
 
 
 def one_hot(*masks):
@@ -213,17 +212,17 @@ def test_wrong_use_is_named():
         ConvexityMetric().aggregate()
 
 
-def test_handlers_add_the_metrics_to_an_engine(tmp_path):
+def test_monai_s_handler_adds_the_metrics_to_an_engine(tmp_path):
     noisy = SQUARE.clone()
     noisy[::3, ::3] ^= True
     engine = Engine(lambda engine, batch: (one_hot(noisy), one_hot(SQUARE)))
-    for name, handler in {
-        "roughness": MeanRoughness(),
-        "roughness_reference": MeanRoughness(reference=True),
-        "convexity": MeanConvexity(),
-        "convexity_reference": MeanConvexity(regions=((1,),), reference=True),
+    for name, metric in {
+        "roughness": RoughnessMetric(),
+        "roughness_reference": RoughnessMetric(reference=True),
+        "convexity": ConvexityMetric(),
+        "convexity_reference": ConvexityMetric(regions=((1,),), reference=True),
     }.items():
-        handler.attach(engine, name)
+        IgniteMetricHandler(metric).attach(engine, name)
     MetricsSaver(tmp_path, metric_details="*", batch_transform=lambda batch: [{}]).attach(engine)
     engine.run([0, 1], max_epochs=1)
     assert engine.state.metrics["convexity_reference"] == 1.0
@@ -231,22 +230,6 @@ def test_handlers_add_the_metrics_to_an_engine(tmp_path):
     assert engine.state.metrics["roughness"] > 2 * engine.state.metrics["roughness_reference"]
     assert (tmp_path / "metrics.csv").read_text().count("\n") == 4
     assert (tmp_path / "roughness_raw.csv").exists()
-
-
-def test_handlers_hand_on_their_arguments():
-    handler = MeanConvexity(True, ((1,),), "sum", True, len, False)
-    metric = handler.metric_fn
-    assert (metric.include_background, metric.regions, metric.reduction, metric.reference) == (
-        True,
-        ((1,),),
-        "sum",
-        True,
-    )
-    assert (handler._output_transform, handler.save_details) == (len, False)
-    handler = MeanRoughness(True, "sum", True, len, False)
-    metric = handler.metric_fn
-    assert (metric.include_background, metric.reduction, metric.reference) == (True, "sum", True)
-    assert (handler._output_transform, handler.save_details) == (len, False)
 
 
 def test_a_bundle_names_them_beside_its_key_metric():
@@ -271,11 +254,13 @@ def test_a_bundle_names_them_beside_its_key_metric():
             },
             "additional_metrics": {
                 "val_convexity": {
-                    "_target_": "monai_iels.handlers.MeanConvexity",
+                    "_target_": "IgniteMetricHandler",
+                    "metric_fn": {"_target_": "monai_iels.ConvexityMetric"},
                     "output_transform": "$monai.handlers.from_engine(['pred', 'label'])",
                 },
                 "val_roughness": {
-                    "_target_": "monai_iels.handlers.MeanRoughness",
+                    "_target_": "IgniteMetricHandler",
+                    "metric_fn": {"_target_": "monai_iels.RoughnessMetric"},
                     "output_transform": "$monai.handlers.from_engine(['pred', 'label'])",
                 },
             },

@@ -55,8 +55,7 @@ def test_a_workflow_inside_another_s_expression_sees_its_own_config(tmp_path, mo
     inner = options("wbc", tmp_path / "inner", epochs=1, cache_dir=str(tmp_path / "cache"))
     outer = options("wbc", tmp_path / "outer", epochs=1, cache_dir=str(tmp_path / "cache"))
     nested = {"_target_": "nesting.note_run", "name": "outer", **inner}
-    train = {"_target_": "monai_iels.bundle.run_training"}
-    run(configs("wbc", "train"), **outer, run=[nested, train])
+    run(configs("wbc", "train"), **outer, run=[nested, "$this_run().train()"])
     assert [("outer", str(tmp_path / "outer"), str(tmp_path / "outer"))] == SEEN
     for name in ("inner", "outer"):
         assert read_json(tmp_path / name / "config.json")["output_dir"] == str(tmp_path / name)
@@ -157,7 +156,7 @@ LIMITS = [
 @pytest.mark.parametrize(("key", "accepted", "refused"), LIMITS)
 def test_the_limits_of_a_setting(key, accepted, refused, values):
     check_rules(RULES, {**values, key: accepted})
-    with pytest.raises(ValueError, match=f"--{key} must be"):
+    with pytest.raises(monai_iels.bundle.RunError, match=f"--{key} must be"):
         check_rules(RULES, {**values, key: refused})
 
 

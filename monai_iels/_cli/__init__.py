@@ -24,7 +24,7 @@ from typing import Any
 import monai_iels
 from monai_iels._errors import first_line
 
-_ROOMS = {
+_GROUPS = {
     "data": "fetch, check or draw a data set",
     "bundle": "compose the configs of the bundles",
     "study": "compare variants of a training",
@@ -71,10 +71,10 @@ def make_parser() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
     parser = argparse.ArgumentParser(prog="monai-iels", description=monai_iels.__doc__)
     parser.add_argument("--version", action="version", version=f"monai-iels {monai_iels.__version__}")
-    rooms = parser.add_subparsers(required=True, metavar="ROOM")
-    for name, words in _ROOMS.items():
-        room = rooms.add_parser(name, help=words, description=f"{words[0].upper()}{words[1:]}.")
-        commands = room.add_subparsers(required=True, metavar="COMMAND")
+    groups = parser.add_subparsers(required=True, title="groups of commands", metavar="GROUP")
+    for name, words in _GROUPS.items():
+        group = groups.add_parser(name, help=words, description=f"{words[0].upper()}{words[1:]}.")
+        commands = group.add_subparsers(required=True, title="commands", metavar="COMMAND")
         importlib.import_module(f"monai_iels._cli.{name}").add_commands(partial(_add_command, commands))
     return parser
 

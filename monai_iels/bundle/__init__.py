@@ -12,29 +12,17 @@
 """The bundles: their configs are composed here, and a run of one is an object.
 
 ``monai-iels bundle compose bundles`` writes each bundle's ``configs`` from ``bundles/shared`` and its
-``dataset.yaml``. The configs call :func:`this_run` and the functions below from MONAI's ``initialize`` and ``run``.
+``dataset.yaml``. The configs call the methods of :func:`this_run` from MONAI's ``initialize`` and ``run``.
 """
 
+from monai_iels._prediction import RunError
 from monai_iels.bundle._composing import compose
-from monai_iels.bundle._run import (
-    Run,
-    batch_size_per_process,
-    check_run,
-    run_evaluation,
-    run_training,
-    start_run,
-    this_run,
-)
-from monai_iels.bundle._sentences import RunError
+from monai_iels.bundle._run import Run, batch_size_per_process, this_run
 
 __all__ = [
     "Run",
     "RunError",
     "batch_size_per_process",
-    "check_run",
     "compose",
-    "run_evaluation",
-    "run_training",
-    "start_run",
     "this_run",
 ]

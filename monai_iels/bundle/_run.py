@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import os
-import tempfile
+import warnings
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -22,11 +22,12 @@ from typing import Any
 import ignite.distributed as idist
 import torch
 from monai.bundle import ConfigParser
+from monai.networks import eval_mode
 from torch import nn
 
 from monai_iels import registry
 from monai_iels._errors import first_line
-from monai_iels._prediction import check_rules, check_weights, parser_at_work
+from monai_iels._prediction import RunError, check_rules, check_weights, check_writable, parser_at_work
 from monai_iels._run_folder import RunFolder
 from monai_iels.bundle._keys import NOT_SETTINGS, check_keys, is_plain
 from monai_iels.bundle._record import cases_digest, run_parameters, version_tags
@@ -73,7 +74,7 @@ class Run:
     def _training_config(self) -> Path:
         return Path(str(self["bundle_root"])) / "configs" / "train.json"
 
-    @one_sentence
+    @one_sentence()
     def check(self) -> None:
         """Refuse mistyped keys and impossible values before anything is built, read or written.
 
@@ -103,13 +104,12 @@ class Run:
         """Read ``true`` and ``false``, which arrive as text."""
         config = self.parser.get()
         for key in _SWITCHES:
-            value = config[key]
-            if isinstance(value, str):
-                if value.lower() not in _WORDS:
-                    raise ValueError(f"--{key} must be true or false, got '{value}'")
-                config[key] = _WORDS[value.lower()]
+            word = str(config[key]).lower()
+            if word not in _WORDS:
+                raise ValueError(f"--{key} must be true or false, got '{config[key]}'")
+            config[key] = _WORDS[word]
 
-    @one_sentence
+    @one_sentence()
     def start(self) -> None:
         """See that the output folder can be written to, and say so if the data are only drawn.
 
@@ -118,21 +118,13 @@ class Run:
         """
         if idist.get_rank() > 0:
             return
-        folder = self.folder.path
-        nearest = next(path for path in (folder, *folder.parents) if path.exists())
-        try:
-            with tempfile.TemporaryFile(dir=nearest) as probe:
-                probe.write(bytes(4096))
-        except OSError as error:
-            raise ValueError(
-                f"{self['output_dir']}: cannot be written to ({error.strerror}); set --output_dir to another folder"
-            ) from None
+        check_writable(self["output_dir"], "output_dir")
         if self["dataset_dir"] == SYNTHETIC:
             logger.warning(
                 "=== EMBEDDED SAMPLE: these images are drawn. Set --dataset_dir to the folder of the real data set. ==="
             )
 
-    @one_sentence
+    @one_sentence()
     def train(self) -> None:
         """Train, and register the best weights if a name is given. Nothing is moved before everything is checked.
 
@@ -143,6 +135,8 @@ class Run:
         try_one_case(self["network"], self["loss"], self["train#dataset"], self["device"])
         trainer = self["train#trainer"]
         with ExitStack() as stack:
+            stack.enter_context(warnings.catch_warnings())
+            warnings.simplefilter("ignore", FutureWarning)  # of MONAI and Ignite about themselves
             if idist.get_rank() == 0:
                 stack.enter_context(self.folder.locked())
                 self._prepare_folder()
@@ -151,7 +145,7 @@ class Run:
         if self["register_model"]:
             registry.register(self["output_dir"], self["register_model"])
 
-    @one_sentence
+    @one_sentence()
     def evaluate(self) -> None:
         """Evaluate a checkpoint case by case.
 
@@ -161,7 +155,10 @@ class Run:
         self.check()  # again: evaluate.json alone has no `initialize` that does it
         self._check_places_and_labels()
         check_weights(self["checkpoint"], self["network_def"])
-        self["validate#evaluator"].run()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of MONAI about itself
+            warnings.filterwarnings("ignore", "the (prediction|ground truth) of class")  # the report counts these
+            self["validate#evaluator"].run()
 
     def _check_places_and_labels(self) -> None:
         if not self._training_config.is_file():
@@ -179,7 +176,7 @@ class Run:
         if resumed:
             check_resumed(folder, config)
         folder.move_aside(resumed)
-        settings = self.settings()
+        settings = self.recorded_settings()
         configs = Path(settings["bundle_root"]) / "configs"
         handed_over = ConfigParser.load_config_file(configs / "inference.json")["from_training"]
         inference = {key: settings[key] for key in handed_over if key in settings}
@@ -190,8 +187,8 @@ class Run:
             inference={"config_file": str(configs / "inference.json"), **inference},
         )
 
-    def settings(self) -> dict[str, Any]:
-        """Return the settings of this run: plain values, and every component that an override has changed."""
+    def recorded_settings(self) -> dict[str, Any]:
+        """Return what it takes to repeat this run: plain values, and every component that an override has changed."""
         config = self.parser.get()
         original = ConfigParser(ConfigParser.load_config_file(self._training_config))
         original.parse()
@@ -206,7 +203,7 @@ class Run:
 
     def parameters(self, layer: InverseEvolutionLayer, network: nn.Module, datalists: Datalists) -> dict[str, Any]:
         """Return what a tracked run tells about itself: its settings, the physics, the network and the data."""
-        return run_parameters(self.settings(), layer, network, datalists)
+        return run_parameters(self.recorded_settings(), layer, network, datalists)
 
     def tags(self) -> dict[str, str]:
         """Return the versions of the bundle, of the packages and of the checkout."""
@@ -219,35 +216,10 @@ def this_run() -> Run:
     Raises:
         RunError: if a config calls it that has not been through a training's ``initialize``.
     """
-    return Run(_parser_of_a_training())
-
-
-@one_sentence
-def _parser_of_a_training() -> ConfigParser:
     parser = parser_at_work()
     if parser is None:
-        raise ValueError(_BOTH_CONFIGS)
-    return parser
-
-
-def check_run() -> None:
-    """Check the keys and values of the run whose config calls this."""
-    this_run().check()
-
-
-def start_run() -> None:
-    """Start the run whose config calls this."""
-    this_run().start()
-
-
-def run_training() -> None:
-    """Train as the config says that calls this."""
-    this_run().train()
-
-
-def run_evaluation() -> None:
-    """Evaluate as the config says that calls this."""
-    this_run().evaluate()
+        raise RunError(_BOTH_CONFIGS)
+    return Run(parser)
 
 
 def batch_size_per_process(batch_size: int) -> int:
@@ -271,11 +243,9 @@ def try_one_case(network: nn.Module, loss: Any, dataset: Any, device: Any) -> No
     case = dataset[0]
     image, label = (case[key].as_tensor()[None].to(device) for key in ("image", "label"))
     whole = next(module for module in network.modules() if isinstance(module, IELNet))
-    modes = {module: module.training for module in network.modules()}
-    network.eval()
-    whole.training = True  # the layer takes part, but batch statistics stay as they are
     try:
-        with torch.no_grad():
+        with eval_mode(network):
+            whole.training = True  # the layer takes part, but batch statistics stay as they are
             loss(whole(image), label)
     except torch.OutOfMemoryError:
         raise
@@ -284,6 +254,3 @@ def try_one_case(network: nn.Module, loss: Any, dataset: Any, device: Any) -> No
             f"the first case does not go through the network ({first_line(error)}); check in_channels, num_classes, "
             "image_size, the network, the layer and the loss"
         ) from error
-    finally:
-        for module, mode in modes.items():
-            module.training = mode

@@ -11,63 +11,51 @@
 """One sentence instead of a traceback, for what a user can repair."""
 
 import errno
-import functools
 import os
 import re
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from types import CodeType
 
 import torch
 
 import monai_iels
 from monai_iels._errors import first_line
+from monai_iels._prediction import RunError
 
-_DISK_FULL = {errno.EDQUOT, errno.EFBIG, errno.ENOSPC}
-_NOT_WRITABLE = {errno.EACCES, errno.EEXIST, errno.EIO, errno.EISDIR, errno.ENOTDIR, errno.EROFS}
-
-
-class RunError(SystemExit):
-    """A run cannot go on; its text is one sentence that says why and what to do.
-
-    MONAI wraps every other exception that a config raises, and prints a traceback. It lets SystemExit pass, and
-    ``python -m monai.bundle`` then prints the sentence and ends with exit code 1.
-    """
+_DISK_FULL = (errno.EDQUOT, errno.EFBIG, errno.ENOSPC)
+_NOT_WRITABLE = (errno.EACCES, errno.EEXIST, errno.EIO, errno.EISDIR, errno.ENOTDIR, errno.EROFS)
+_REMEDIES = {
+    **dict.fromkeys(_DISK_FULL, "cannot be written ({}). Make room, then continue with --resume true."),
+    **dict.fromkeys(_NOT_WRITABLE, "cannot be read or written ({}). Choose another folder."),
+}
 
 
-def one_sentence(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate what a config calls: raise :class:`RunError` for every error that has a plain sentence."""
-
-    @functools.wraps(method)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return method(*args, **kwargs)
-        except BaseException as error:
-            text = sentence(error)
-            if text is None:
-                raise
-            raise RunError(text) from error
-
-    return call
+@contextmanager
+def one_sentence() -> Iterator[None]:
+    """Raise :class:`RunError` for every error that has a plain sentence; decorates what a config calls."""
+    try:
+        yield
+    except (Exception, KeyboardInterrupt) as error:
+        text = sentence(error)
+        if text is None:
+            raise
+        raise RunError(text) from error
 
 
 def sentence(error: BaseException) -> str | None:
     """Return what a user should know about an error, or None if only the traceback tells."""
-    if isinstance(error, SystemExit):
-        return None
     chain = list(_causes(error))
-    for link in chain:
-        text = _own_words(link) or _system_words(link)
-        if text is not None:
-            return text
-    return _config_words(chain)
+    found = (_own_words(link) or _system_words(link) for link in chain)
+    return next(filter(None, found), None) or _config_words(chain)
 
 
 def _own_words(error: BaseException) -> str | None:
     """Return the text of an error that this package raised itself."""
-    frames = traceback.extract_tb(error.__traceback__)
-    ours = bool(frames) and frames[-1].filename.startswith(str(Path(monai_iels.__file__).parent))
+    raised_in = _functions(error)[-1:]
+    ours = bool(raised_in) and raised_in[0].co_filename.startswith(str(Path(monai_iels.__file__).parent))
     return str(error) if ours and isinstance(error, ValueError | FileNotFoundError) else None
 
 
@@ -75,10 +63,9 @@ def _system_words(error: BaseException) -> str | None:
     """Return a sentence about an interruption, a disk or too little memory."""
     if isinstance(error, KeyboardInterrupt):
         return "Interrupted. Continue a training after its last full epoch with --resume true."
-    if isinstance(error, OSError) and error.errno in _DISK_FULL:
-        return f"{_place(error)}cannot be written ({_reason(error)}). Make room, then continue with --resume true."
-    if isinstance(error, OSError) and error.errno in _NOT_WRITABLE:
-        return f"{_place(error)}cannot be read or written ({_reason(error)}). Choose another folder."
+    if isinstance(error, OSError) and error.errno in _REMEDIES:
+        place = f"{error.filename}: " if error.filename else ""
+        return f"{place}{_REMEDIES[error.errno].format(os.strerror(error.errno).lower())}"
     if isinstance(error, torch.OutOfMemoryError):
         return "The device has too little memory. Lower --batch_size, --image_size or --features."
     if "DataLoader worker" in str(error) or _is_lost_connection(error):
@@ -91,16 +78,8 @@ def _system_words(error: BaseException) -> str | None:
 
 def _is_lost_connection(error: BaseException) -> bool:
     """Return whether a process that loads data was killed while it handed over a batch; torch's error does not say."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return isinstance(error, ConnectionError | EOFError) and any(frame.name == "_try_get_data" for frame in frames)
-
-
-def _place(error: OSError) -> str:
-    return f"{error.filename}: " if error.filename else ""
-
-
-def _reason(error: OSError) -> str:
-    return os.strerror(error.errno or 0).lower()
+    is_lost = isinstance(error, ConnectionError | EOFError)
+    return is_lost and any(function.co_name == "_try_get_data" for function in _functions(error))
 
 
 def _config_words(chain: list[BaseException]) -> str | None:
@@ -112,11 +91,15 @@ def _config_words(chain: list[BaseException]) -> str | None:
     if component is not None and isinstance(last, TypeError | ValueError):
         return f"{component[1]} could not be built: {first_line(last)}"
     expression = re.search(r"Failed to evaluate ConfigExpression:\s*(.*)", str(chain[0]), re.DOTALL)
-    frames = traceback.extract_tb(last.__traceback__)
-    if expression is not None and frames and frames[-1].filename == "<string>":
+    if expression is not None and [function.co_filename for function in _functions(last)[-1:]] == ["<string>"]:
         shown = " ".join(re.sub(r"__local_refs\['([^']+)'\]", r"@\1", expression[1]).split())
         return f"a setting does not work in {shown}: {first_line(last)}"
     return None
+
+
+def _functions(error: BaseException) -> list[CodeType]:
+    """Return the functions that an error went through, the outermost first, without reading their sources."""
+    return [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

@@ -12,7 +12,6 @@
 """What MONAI's and Ignite's handlers lack."""
 
 from monai_iels.handlers._layer_pictures import LayerPictures
-from monai_iels.handlers._metrics import MeanConvexity, MeanRoughness
 from monai_iels.handlers._reports import EvaluationReport, TrainingReport
 from monai_iels.handlers._tracking import Tracking
 from monai_iels.handlers._training import SeedEachEpoch, StopOnNan, TrainingCheckpoint, TrainingStopped
@@ -20,8 +19,6 @@ from monai_iels.handlers._training import SeedEachEpoch, StopOnNan, TrainingChec
 __all__ = [
     "EvaluationReport",
     "LayerPictures",
-    "MeanConvexity",
-    "MeanRoughness",
     "SeedEachEpoch",
     "StopOnNan",
     "Tracking",

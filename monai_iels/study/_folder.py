@@ -12,15 +12,12 @@
 """The folder of a study: which files it holds, and the lock that keeps other processes out."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TypeVar
 
-from filelock import FileLock, Timeout
-
-from monai_iels._files import read_json
+from monai_iels._files import locked, read_json
 from monai_iels._run_folder import RunFolder
 from monai_iels.study._definition import Overrides, slug
 
@@ -95,17 +92,11 @@ class StudyFolder:
         """Return the folder of one training."""
         return RunFolder(self.path / slug(variant) / f"seed-{seed}")
 
-    @contextmanager
-    def only_one_process(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """Keep other processes from running the same study at the same time.
 
         Raises:
             ValueError: if another process is running it.
         """
-        self.path.mkdir(parents=True, exist_ok=True)
-        try:
-            with FileLock(self.path / ".study.lock", timeout=0):
-                yield
-        except Timeout:
-            sentence = f"another process is running the study in {self.path}; wait until it has finished"
-            raise ValueError(sentence) from None
+        sentence = f"another process is running the study in {self.path}; wait until it has finished"
+        return locked(self.path / ".study.lock", sentence)

@@ -62,7 +62,7 @@ def run_study(
     source = "the embedded sample: these images are drawn" if plan.synthetic else plan.shared["dataset_dir"]
     logger.info(f"{len(plan.trainings())} trainings, {jobs} at a time. Data: {source}.")
     _prepare_data(plan)
-    with plan.folder.only_one_process():
+    with plan.folder.locked():
         journal = Journal(plan.folder.tracking)
         run_id = _open_parent(journal, plan)
         write_summary(plan)
