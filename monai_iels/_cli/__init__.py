@@ -89,4 +89,5 @@ def _add_command(commands: Any, name: str, run: Callable[..., int | None], words
 def run_program() -> None:
     """Start the command as a program; SIGTERM ends it as Ctrl-C does, so that unfinished files are removed."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    sys.path.append("")  # as with `python -m`: a bundle may name a module in the folder that one starts from
     sys.exit(main())
