@@ -50,6 +50,15 @@ def server(tmp_path_factory):
     server.stop()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _nothing_is_tracked_in_the_checkout():
+    from helpers import BUNDLES
+
+    before = (BUNDLES / "mlflow").exists()
+    yield
+    assert (BUNDLES / "mlflow").exists() == before
+
+
 @pytest.fixture(autouse=True)
 def _no_open_run():
     yield

@@ -24,6 +24,7 @@ from monai.bundle import create_workflow
 from PIL import Image
 
 from monai_iels.data import SOURCES
+from monai_iels.tracking import local_database
 
 ROOT = Path(__file__).parents[1]
 BUNDLES = ROOT / "bundles"
@@ -41,6 +42,7 @@ SMALL = {
 def options(name, output, **more):
     """Return the overrides of a run that takes seconds."""
     common = {"bundle_root": str(BUNDLES / name), "output_dir": str(output), "features": FEATURES, "epochs": 2}
+    common["tracking_uri"] = local_database(output)
     return {**common, "learning_rate": 0.003, "track": False, **SMALL[name], **more}
 
 
@@ -60,6 +62,12 @@ def command(*arguments, **kwargs):
     words = [sys.executable, "-m", "monai.bundle", "run", *map(str, arguments)]
     environment = {**os.environ, **kwargs.pop("env", {})}
     return subprocess.run(words, capture_output=True, text=True, env=environment, check=False, **kwargs)
+
+
+def noise(done):
+    """Return what a process said that is not for its user; MONAI's notice comes before anything of ours is loaded."""
+    strange = [line for line in done.stderr.splitlines() if not line.startswith("parsing config_file ")]
+    return strange + re.findall(r".* - INFO - .*|.*(?:[Dd]eprecat|FutureWarning).*", done.stdout)
 
 
 def words(overrides):

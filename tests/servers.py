@@ -137,8 +137,8 @@ def steps_of(uri, run_id, metric):
     return [m.step for m in mlflow.MlflowClient(uri).get_metric_history(run_id, metric)]
 
 
-def start_process(output, *arguments, **overrides):
+def start_process(output, *arguments, cwd=None, **overrides):
     """Start a training in another process."""
     small = words(options("wbc", output, **overrides))
     command = ["run", "--config_file", *configs("wbc", "train"), *small, *arguments]
-    return Program("monai.bundle", *command, stdout=f"{output}.log")
+    return Program("monai.bundle", *command, stdout=f"{output}.log", cwd=cwd)

@@ -311,7 +311,7 @@ def test_list_promote_export(tracked, server, tmp_path, capsys):
 
 def test_a_folder_without_a_database_is_left_alone(tmp_path, capsys):
     assert main(["registry", "list", "--root", str(tmp_path)]) == 1
-    assert "does not exist: set --root to the output folder of a training" in capsys.readouterr().err
+    assert "there is no tracked training in" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 

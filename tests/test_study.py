@@ -60,7 +60,8 @@ def tiny(tmp_path_factory):
     """Run a study of which one variant fails, interrupted once, and return its file and folder."""
     folder = tmp_path_factory.mktemp("a study")
     variants = {"U-Net": {**TINY, "iel_steps": 0}, "U-Net + IEL": TINY, "broken": {**TINY, "loss": "$1 / 0"}}
-    file = write_study(folder / "tiny.yaml", variants)
+    shutil.copytree(BUNDLES / "wbc", folder / "bundles" / "wbc")
+    file = write_study(folder / "tiny.yaml", variants, bundle=str(folder / "bundles" / "wbc"))
     out = folder / "out"
     command = ["study", "run", file, "--output_dir", out, "--jobs", "2"]
     logs = []
@@ -97,7 +98,7 @@ def test_an_interrupted_study_goes_on(tiny):
 
 def test_runs_are_nested_under_one_parent(tiny):
     _, out, _ = tiny
-    client = mlflow.MlflowClient(local_database(out))
+    client = mlflow.MlflowClient(local_database(out.parent / "bundles" / "mlflow"))  # as for a training
     parent = client.get_run(Journal(out / "tracking").progress().run_id)
     assert parent.info.status == "FAILED"
     runs = client.search_runs([parent.info.experiment_id], f"tags.`mlflow.parentRunId` = '{parent.info.run_id}'")
@@ -163,7 +164,8 @@ def test_a_study_ends_with_its_table_its_files_and_what_to_type_next(tiny):
     assert Path(*shlex.split(command[1])).exists()
     assert f"mlflow ui --backend-store-uri {shlex.quote(Journal(out / 'tracking').address())}" in log
     assert "docs/do/bundle.md" in log
-    assert "INFO" not in log  # MLflow's
+    for text in (log, (out / "u-net" / "seed-0" / "console.log").read_text()):
+        assert "INFO" not in text  # of MONAI and MLflow
 
 
 def test_the_same_seed_gives_the_same_numbers(tiny, tmp_path):
@@ -188,7 +190,8 @@ def test_other_settings_are_not_mixed_in(tiny, capsys):
     variants = json.loads(file.read_text())["variants"]
     variants["U-Net"]["epochs"] = 5
     (file.parent / "again").mkdir()
-    other = write_study(file.parent / "again" / "tiny.yaml", variants)
+    bundle = str(file.parent / "bundles" / "wbc")
+    other = write_study(file.parent / "again" / "tiny.yaml", variants, bundle=bundle)
     before = (out / "study.json").read_text(), (out / "tracking" / "journal.jsonl").read_text()
     assert main(["study", "run", str(other), "--output_dir", str(out)]) == 1
     assert "'epochs' was 4 in this folder, got 5; choose another --output_dir" in capsys.readouterr().err
@@ -513,6 +516,15 @@ def test_every_variant_can_be_built(file):
                 parser.get_parsed_content("layer")
         for key in ("network", "loss", "optimizer", "train#preprocessing", "validate#postprocessing"):
             assert callable(parser.get_parsed_content(key)) or key == "optimizer"
+
+
+def test_the_variants_of_the_quickstart_differ_in_the_layer_alone():
+    study = read_study(BUNDLES / "wbc" / "studies" / "quickstart.yaml")
+    without, with_layer = study.variants.values()
+    assert without.pop("iel_steps") == 0
+    assert with_layer.pop("iel_steps") > 0
+    assert without == with_layer
+    assert without["noise_fraction"] > 0
 
 
 @pytest.mark.parametrize("bundle", ["wbc", "hippocampus"])

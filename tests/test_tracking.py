@@ -11,6 +11,7 @@
 
 """Tracking with real servers and real processes: what is recorded, and what survives."""
 
+import getpass
 import json
 import os
 import shutil
@@ -23,7 +24,7 @@ from pathlib import Path
 
 import mlflow
 import pytest
-from helpers import FEATURES, configs, history, run
+from helpers import BUNDLES, FEATURES, configs, history, run
 from mlflow.exceptions import MlflowException
 from monai.bundle import create_workflow
 from servers import Gate, Server, files_with, free_port, options, runs_of, start_process, steps_of, wait_for
@@ -34,10 +35,14 @@ from monai_iels.tracking import (
     Courier,
     Journal,
     Recorder,
+    RunDescription,
+    choose_address,
     deliver,
     environment_for,
+    local_database,
     remember_secrets,
     signed_in,
+    view_command,
     without_secrets,
 )
 
@@ -68,25 +73,94 @@ def test_a_training_is_tracked_end_to_end(tracked, server):
     assert "HeatDiffusion" in data.params["evolution"]
     assert len(data.params["dataset_fingerprint"]) == 64
     assert {"bundle", "bundle_version", "version.monai", "version.torch", "git_revision"} <= set(data.tags)
+    assert data.tags["mlflow.user"] == getpass.getuser()
+    assert data.tags["mlflow.source.name"] == str(BUNDLES / "wbc")
+    assert data.tags["mlflow.source.git.commit"] == data.tags["git_revision"]
+    note = data.tags["mlflow.note.content"]
+    assert "trained on **wbc** (drawn samples; cases: 9 for training, 1 for validation). 20% of each training" in note
+    assert f"Predict: `python -m monai.bundle run --args_file {tracked / 'inference.json'} --dataset_dir" in note
     for name in ("loss", "learning_rate", "seconds", "val_mean_dice", "val_roughness", "system/memory_mb"):
         assert steps_of(server.uri, found.info.run_id, name) == [1, 2]
     rows = history(tracked)
     values = [m.value for m in mlflow.MlflowClient(server.uri).get_metric_history(found.info.run_id, "val_mean_dice")]
     assert values == pytest.approx([row["val_mean_dice"] for row in rows])
+    assert data.metrics["best_val_mean_dice"] == max(values)
+    assert data.metrics["last_val_mean_dice"] == values[-1]
     names = {item.path for item in mlflow.MlflowClient(server.uri).list_artifacts(found.info.run_id)}
     assert {"config.json", "history.csv", "curves.png", "training.log", "start.png", "best.png", "last.png"} <= names
     inside = {item.path for item in mlflow.MlflowClient(server.uri).list_artifacts(found.info.run_id, "evaluation")}
     assert inside == {"evaluation/cases.csv", "evaluation/summary.csv", "evaluation/contact_sheet.png"}
 
 
-def test_the_embedded_default_stays_below_output_dir(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    run(configs("wbc", "train"), **options("wbc", tmp_path / "out"))
-    uri = f"sqlite:///{tmp_path / 'out' / 'mlflow.db'}"
-    (found,) = runs_of(uri, "monai_iels")
-    assert found.info.status == "FINISHED"
-    assert found.info.artifact_uri.startswith((tmp_path / "out" / "mlartifacts").as_uri())
-    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+def test_a_run_is_shown_with_its_data_and_its_model(tracked, server):
+    """With MLflow's own entities; delivering everything once more changes nothing."""
+    client = mlflow.MlflowClient(server.uri)
+    (journal,) = (Journal(tracked / "tracking"),)
+    for _ in range(2):
+        run_id = deliver(journal)
+        found = client.get_run(run_id)
+        data = {used.tags[0].value: used.dataset for used in found.inputs.dataset_inputs}
+        assert sorted(data) == ["training", "validation"]
+        assert {used.name for used in data.values()} == {"wbc"}
+        assert data["training"].digest != data["validation"].digest
+        assert json.loads(data["training"].profile) == {"num_rows": 9}
+        models = {model.name: model for model in client.search_logged_models([found.info.experiment_id])}
+        assert len(found.outputs.model_outputs) == len(models) == 3  # two of them were registered
+        model = models["wbc-synthetic"]
+        assert (model.status, model.tags["weights"]) == ("READY", str(tracked / "model.pt"))
+        assert [(metric.key, metric.value) for metric in model.metrics] == [
+            ("best_val_mean_dice", found.data.metrics["best_val_mean_dice"])
+        ]
+        (journal.folder / "delivered").unlink()
+
+
+def test_an_experiment_opens_as_machine_learning(server, tmp_path):
+    """The tags are set where they are missing, and never changed."""
+    client = mlflow.MlflowClient(server.uri)
+    client.create_experiment("older", tags={"mlflow.note.content": "mine"})
+    for name in ("newer", "older"):
+        journal = new_journal(tmp_path / name, server.uri, name)
+        assert deliver(journal)
+        tags = client.get_experiment_by_name(name).tags
+        assert tags["mlflow.experimentKind"] == "custom_model_development"
+        view = json.loads(tags["mlflow.sharedViewState.results"])
+        assert "metrics.`best_val_mean_dice`" in json.loads(view["state"])["selectedColumns"]
+    assert tags["mlflow.note.content"] == "mine"
+    progress = journal.progress()
+    page = view_command(server.uri, progress.experiment_id, progress.run_id)
+    assert (
+        page
+        == f"{server.uri}/#/experiments/{progress.experiment_id}/runs/{progress.run_id}?workflowType=machine_learning"
+    )
+
+
+def test_trainings_of_a_project_share_one_database(tmp_path):
+    """Two processes at the same moment, which both want to create it; nothing appears in the working folder."""
+    project, work = tmp_path / "project", tmp_path / "work"
+    work.mkdir()
+    shutil.copytree(BUNDLES / "wbc", project / "wbc")
+    common = {"bundle_root": str(project / "wbc"), "tracking_uri": None, "epochs": 1}
+    processes = [start_process(tmp_path / f"out{seed}", seed=seed, cwd=work, **common) for seed in (1, 2)]
+    assert [process.wait() for process in processes] == [0, 0]
+    uri = local_database(project / "mlflow")
+    found = runs_of(uri, "monai_iels")
+    assert sorted(r.data.params["seed"] for r in found) == ["1", "2"]
+    assert {r.info.status for r in found} == {"FINISHED"}
+    assert found[0].info.artifact_uri.startswith((project / "mlflow" / "mlartifacts").as_uri())
+    assert list(work.iterdir()) == []
+    assert not (tmp_path / "out1" / "mlflow.db").exists()
+    for seed in (1, 2):
+        log = (tmp_path / f"out{seed}.log").read_text()
+        assert "not delivered" not in log
+        assert f"mlflow ui --backend-store-uri {uri}\n" in log
+    assert replay(str(tmp_path / "out1")) == 0
+
+
+def test_a_project_that_cannot_be_written_to_is_tracked_in_the_output_folder(tmp_path, caplog):
+    (tmp_path / "mlflow").write_text("a file where the folder would be")
+    assert choose_address(None, tmp_path / "bundle", tmp_path / "out") == local_database(tmp_path / "out")
+    assert f"{tmp_path / 'mlflow'} cannot be written to: this run is tracked in" in caplog.text
+    assert choose_address("http://h", tmp_path / "bundle", tmp_path / "out") == "http://h"
 
 
 def test_the_address_in_the_environment_goes_first(server, tmp_path, monkeypatch):
@@ -296,8 +370,9 @@ def test_a_resumed_run_records_what_is_new(tmp_path):
     """Metrics that were recorded before are not recorded again, and only settings that changed become tags."""
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     for resume, epochs in ((False, 2), (True, 3), (True, 2)):
-        recorder = Recorder(tmp_path / "tracking", uri, "e", f"run with {epochs}")
-        recorder.open({"epochs": epochs, "seed": 0, "resume": resume}, {"seed": "a tag"}, [], resume)
+        recorder = Recorder(tmp_path / "tracking", "e", f"run with {epochs}")
+        settings = {"epochs": epochs, "seed": 0, "resume": resume}
+        recorder.open(uri, RunDescription(settings, {"seed": "a tag"}), [], resume)
         for step in range(1, epochs + 1):
             recorder.log_metrics(step, {"a": step})
         recorder.close("FINISHED", stopped="" if resume else "why")
@@ -312,7 +387,7 @@ def test_a_resumed_run_records_what_is_new(tmp_path):
     (found,) = runs_of(uri, "e")
     assert (found.info.status, found.info.run_name) == ("FINISHED", "run with 2")
     assert found.data.tags["resumed.epochs"] == "2"
-    Recorder(tmp_path / "tracking", uri, "e", "new").open({}, {}, [], resume=False)
+    Recorder(tmp_path / "tracking", "e", "new").open(uri, RunDescription(), [], resume=False)
     assert len(list(tmp_path.glob("tracking-*"))) == 1  # the earlier journal stays
 
 
@@ -594,7 +669,7 @@ def test_the_courier_does_not_touch_the_environment(server, tmp_path, monkeypatc
     assert environment() == before
     changed = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true"}
     assert during == {**before, **changed}
-    assert steps_of(server.uri, courier.run_id, "a") == list(range(10))
+    assert steps_of(server.uri, courier.journal.progress().run_id, "a") == list(range(10))
 
 
 def test_a_broken_store_for_files_hides_no_numbers(server, tmp_path):
@@ -625,17 +700,6 @@ def test_a_broken_store_for_files_hides_no_numbers(server, tmp_path):
     assert (journal.pending(), list((tmp_path / "tracking" / "files").iterdir())) == ([], [])
 
 
-def test_a_mark_of_before_is_understood(server, tmp_path):
-    journal = new_journal(tmp_path, server.uri)
-    run_id = deliver(journal)
-    journal.append("metrics", step=1, values={"a": 1.0})
-    journal.append("metrics", step=2, values={"a": 2.0})
-    (tmp_path / "delivered").write_text(json.dumps({"count": 2, "run_id": run_id}))
-    assert journal.pending() == [2]
-    assert deliver(journal) == run_id
-    assert steps_of(server.uri, run_id, "a") == [2]
-
-
 def test_a_slow_server_is_waited_for_while_it_takes_something(server, tmp_path):
     with Gate(server, delay=0.15) as gate:
         journal = new_journal(tmp_path, f"http://{gate.host}")
@@ -646,7 +710,7 @@ def test_a_slow_server_is_waited_for_while_it_takes_something(server, tmp_path):
         began = time.monotonic()
         assert courier.finish(patience=2.5)
         assert time.monotonic() - began > 4.5
-    assert steps_of(server.uri, courier.run_id, "a") == list(range(30))
+    assert steps_of(server.uri, courier.journal.progress().run_id, "a") == list(range(30))
     journal.append("metrics", step=30, values={"a": 1.0})
     courier = Courier(journal)
     courier.start()
@@ -657,6 +721,7 @@ def test_a_resumed_training_tracks_where_it_is_told(server, tmp_path):
     run(configs("wbc", "train"), **options("wbc", tmp_path, epochs=1))
     moved = options("wbc", tmp_path, epochs=2, resume=True, tracking_uri=server.uri, experiment_name="moved")
     run(configs("wbc", "train"), **moved)
+    run(configs("wbc", "train"), **{**moved, "tracking_uri": None})  # stays where it was
     (found,) = runs_of(server.uri, "moved")
     assert found.info.status == "FINISHED"
     assert steps_of(server.uri, found.info.run_id, "loss") == [1, 2]

@@ -31,7 +31,7 @@ def add_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
     writing.add_argument("version")
     writing.add_argument("file", type=Path)
     for command in (listing, adding, moving, writing):
-        command.add_argument("--root", default=".", help="output folder of a training with an embedded database")
+        command.add_argument("--root", default=".", help="output folder of a training")
         command.add_argument("--tracking_uri", help="address of the server")
 
 
@@ -51,12 +51,13 @@ def _address(options: argparse.Namespace) -> str:
     from monai_iels._run_folder import RunFolder
     from monai_iels.tracking import Journal
 
-    address = options.tracking_uri or Journal(RunFolder(options.root).tracking).address()
+    address = Journal(RunFolder(options.root).tracking).address(options.tracking_uri)
+    remedy = "set --root to the output folder of a training, or --tracking_uri to a server"
+    if not address:
+        raise ValueError(f"there is no tracked training in {options.root}: {remedy}")
     database = Path(address.removeprefix("sqlite:///"))
     if address.startswith("sqlite:///") and not database.exists():
-        raise ValueError(
-            f"{database} does not exist: set --root to the output folder of a training, or --tracking_uri to a server"
-        )
+        raise ValueError(f"{database} does not exist: {remedy}")
     return address
 
 

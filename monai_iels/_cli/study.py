@@ -29,7 +29,7 @@ def add_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
     run.add_argument("--variants", nargs="+", metavar="NAME", help="only these, and the baselines of their groups")
     run.add_argument("--jobs", type=int, help="how many trainings at the same time (default: 1 with a GPU, else 2)")
     run.add_argument("--preset", help="paper, or cpu for smaller trainings (default: paper with a GPU, otherwise cpu)")
-    run.add_argument("--tracking_uri", help="address of a tracking server (default: a database in the output folder)")
+    run.add_argument("--tracking_uri", help="address of a tracking server (default: the database beside the bundle)")
     report = add("report", _report, "write the page again")
     report.add_argument("folder", type=Path, help="output folder of a study, or a folder with its results.json")
     report.add_argument("--output_dir", type=Path, help="where to write (default: the folder itself)")

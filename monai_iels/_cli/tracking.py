@@ -42,18 +42,14 @@ def _replay(options: argparse.Namespace) -> int:
 
 def _deliver(journal: Any, tracking_uri: str | None) -> bool:
     """Deliver a journal, and print what came of it."""
-    from monai_iels.tracking import deliver, remember_secrets
+    from monai_iels.tracking import deliver
 
     try:
         journal.refuse_links()
-        address = remember_secrets(tracking_uri) if tracking_uri else journal.address()
+        address = journal.address(tracking_uri)
         count = len(journal.pending(address))
-    except (ValueError, OSError) as error:  # not a journal, or not readable
-        print(error, file=sys.stderr)
-        return False
-    try:
         run_id = deliver(journal, address)
-    except ValueError as error:
+    except (ValueError, OSError) as error:  # not a journal, or not readable
         print(error, file=sys.stderr)
     except Exception as error:
         print(

@@ -22,17 +22,32 @@ from typing import Any
 from torch import nn
 
 import monai_iels
+from monai_iels._run_folder import RunFolder
 from monai_iels.bundle._keys import is_plain
 from monai_iels.data import SYNTHETIC, Datalists, case_files, fingerprint
 from monai_iels.layers import InverseEvolutionLayer
-from monai_iels.tracking import without_secrets
+from monai_iels.tracking import RunDescription, without_secrets
 
 
-def run_parameters(
-    settings: Mapping[str, Any], layer: InverseEvolutionLayer, network: nn.Module, datalists: Datalists
-) -> dict[str, Any]:
-    """Return the parameters of a tracked run."""
-    parameters = {}
+def describe_run(
+    settings: Mapping[str, Any],
+    metadata: Mapping[str, Any],
+    layer: InverseEvolutionLayer,
+    network: nn.Module,
+    datalists: Datalists,
+) -> RunDescription:
+    """Return what MLflow gets to know about a run when it begins.
+
+    Args:
+        settings: of the run, with absolute paths.
+        metadata: of its bundle.
+        layer: the physics.
+        network: the network that is trained.
+        datalists: all cases; those for training and validation are read, to know their contents again.
+    """
+    used = {name: cases for name, cases in datalists.items() if name != "test"}
+    digests = {name: fingerprint({name: cases}) for name, cases in used.items()}
+    parameters: dict[str, Any] = {}
     for key, value in settings.items():
         parameters[key] = value if is_plain(value) or isinstance(value, str) else json.dumps(value)
     parameters["tracking_uri"] = without_secrets(str(settings.get("tracking_uri")))
@@ -41,17 +56,36 @@ def run_parameters(
         parameters[f"gain_{dims}d"] = gain
     parameters["network"] = type(network).__name__
     parameters["network_parameters"] = sum(parameter.numel() for parameter in network.parameters())
-    parameters["dataset_fingerprint"] = _fingerprint(datalists)
+    parameters["dataset_fingerprint"] = hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()
     parameters["dataset_synthetic"] = settings["dataset_dir"] == SYNTHETIC
-    for section, cases in datalists.items():
-        parameters[f"cases_{section}"] = len(cases)
-    return parameters
+    for name, cases in datalists.items():
+        parameters[f"cases_{name}"] = len(cases)
+    tags = {
+        **_versions(metadata),
+        "mlflow.source.name": settings["bundle_root"],
+        "mlflow.note.content": _note(parameters),
+    }
+    data = {"name": settings["source"], "source": settings["dataset_dir"]}
+    datasets = [
+        {**data, "digest": digests[name][:16], "context": name, "cases": len(cases)} for name, cases in used.items()
+    ]
+    return RunDescription(parameters, tags, datasets)
 
 
-def _fingerprint(datalists: Datalists) -> str:
-    """Return a digest of the files that training and validation use, section by section."""
-    sections = {name: fingerprint({name: cases}) for name, cases in datalists.items() if name != "test"}
-    return hashlib.sha256(json.dumps(sections, sort_keys=True).encode()).hexdigest()
+def _note(parameters: Mapping[str, Any]) -> str:
+    """Return a description of a run in plain words."""
+    folder = RunFolder(parameters["output_dir"])
+    data = "drawn samples" if parameters["dataset_synthetic"] else parameters["dataset_dir"]
+    noise, steps = float(parameters["noise_fraction"]), parameters["iel_steps"]
+    sentences = [
+        f"{parameters['network']} with {parameters['network_parameters']:,} parameters, trained on "
+        f"**{parameters['source']}** ({data}; cases: {parameters['cases_training']} for training, "
+        f"{parameters['cases_validation']} for validation).",
+        f"{noise:.0%} of each training label is noise." if noise else "The labels are as they came.",
+        f"Layer: {parameters['evolution']}, {steps} steps of {parameters['iel_dt']}." if steps else "No layer.",
+        f"\n\nPredict: `python -m monai.bundle run --args_file {folder.inference_arguments} --dataset_dir YOUR_IMAGES`",
+    ]
+    return " ".join(sentences)
 
 
 def cases_digest(datalists: Datalists) -> str:
@@ -63,7 +97,7 @@ def cases_digest(datalists: Datalists) -> str:
     return hashlib.sha256(json.dumps(files).encode()).hexdigest()
 
 
-def version_tags(metadata: Mapping[str, Any]) -> dict[str, str]:
+def _versions(metadata: Mapping[str, Any]) -> dict[str, str]:
     """Return the versions of the bundle, of the packages, and of the checkout if there is one."""
     found = {"bundle": metadata.get("name", ""), "bundle_version": metadata.get("version", "")}
     for name in ("monai", "torch", "mlflow", "pytorch-ignite"):
@@ -72,5 +106,5 @@ def version_tags(metadata: Mapping[str, Any]) -> dict[str, str]:
     git = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         done = subprocess.run(git, capture_output=True, text=True, check=True, timeout=5)
-        found["git_revision"] = done.stdout.strip()
+        found["git_revision"] = found["mlflow.source.git.commit"] = done.stdout.strip()
     return found

@@ -74,6 +74,7 @@ RULES = NETWORK_RULES | {
         "a whole number from 1 to the {epochs} epochs",
     ),
     "register_model": _or_none(Rule(_is_model_name, "a name without / and :, and the training must be tracked")),
+    "pretrained": _or_none(_PATH),
     "regions": _or_none(Rule(_are_regions, "groups of classes below {num_classes}, such as [[1,2],[2]]")),
     "run_tags": Rule(lambda value, _: isinstance(value, dict), "names with values such as \"{{'reader':'A'}}\""),
     "dice_weight": Rule(lambda value, _: _is_number(value) and value >= 0, "a number from 0"),

@@ -16,6 +16,7 @@ import logging
 import os
 import warnings
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,8 @@ from monai_iels._errors import first_line
 from monai_iels._prediction import RunError, check_rules, check_weights, check_writable, parser_at_work
 from monai_iels._run_folder import RunFolder
 from monai_iels.bundle._keys import NOT_SETTINGS, check_keys, is_plain
-from monai_iels.bundle._record import cases_digest, run_parameters, version_tags
+from monai_iels.bundle._pretrained import load_pretrained
+from monai_iels.bundle._record import cases_digest, describe_run
 from monai_iels.bundle._resume import CASES, check_resumed
 from monai_iels.bundle._rules import RULES
 from monai_iels.bundle._secrets import hide_secrets
@@ -38,6 +40,7 @@ from monai_iels.bundle._sentences import one_sentence
 from monai_iels.data import SYNTHETIC, Datalists, check_labels
 from monai_iels.layers import InverseEvolutionLayer
 from monai_iels.networks import IELNet
+from monai_iels.tracking import RunDescription
 
 logger = logging.getLogger(__name__)
 
@@ -132,6 +135,7 @@ class Run:
             RunError: if the training cannot begin, or stops early.
         """
         self._check_places_and_labels()
+        begun = self._load_pretrained()
         try_one_case(self["network"], self["loss"], self["train#dataset"], self["device"])
         trainer = self["train#trainer"]
         with ExitStack() as stack:
@@ -141,9 +145,17 @@ class Run:
                 stack.enter_context(self.folder.locked())
                 self._prepare_folder()
                 stack.enter_context(self.folder.logged())
+                if begun:
+                    logger.info(begun)
             trainer.run()
         if self["register_model"]:
             registry.register(self["output_dir"], self["register_model"])
+
+    def _load_pretrained(self) -> str:
+        """Load the weights to start from, and say so; a resumed training has its own, and says nothing."""
+        if self["pretrained"] is None or (self["resume"] and self.folder.can_resume):
+            return ""
+        return load_pretrained(self["pretrained"], self["network_def"])
 
     @one_sentence()
     def evaluate(self) -> None:
@@ -201,13 +213,11 @@ class Run:
             settings[key] = value if value == SYNTHETIC else os.path.abspath(value)
         return dict(sorted(settings.items()))
 
-    def parameters(self, layer: InverseEvolutionLayer, network: nn.Module, datalists: Datalists) -> dict[str, Any]:
-        """Return what a tracked run tells about itself: its settings, the physics, the network and the data."""
-        return run_parameters(self.recorded_settings(), layer, network, datalists)
-
-    def tags(self) -> dict[str, str]:
-        """Return the versions of the bundle, of the packages and of the checkout."""
-        return version_tags(self.parser.get(ConfigParser.meta_key, {}))
+    def description(self, layer: InverseEvolutionLayer, network: nn.Module, datalists: Datalists) -> RunDescription:
+        """Return what a tracked run tells about itself: settings, physics, network, data and versions."""
+        metadata = self.parser.get(ConfigParser.meta_key, {})
+        found = describe_run(self.recorded_settings(), metadata, layer, network, datalists)
+        return replace(found, tags={**found.tags, **self["run_tags"]})
 
 
 def this_run() -> Run:

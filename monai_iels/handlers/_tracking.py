@@ -18,7 +18,7 @@ import signal
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -33,7 +33,7 @@ from monai_iels._run_folder import RunFolder
 from monai_iels.handlers._phases import Phases, attach
 from monai_iels.handlers._reports import TrainingReport
 from monai_iels.handlers._training import TrainingStopped
-from monai_iels.tracking import Recorder, choose_address
+from monai_iels.tracking import Recorder, RunDescription, choose_address
 
 
 @dataclass(eq=False, repr=False)
@@ -45,14 +45,15 @@ class Tracking:
     the rest later.
 
     Args:
-        output_dir: folder of the run, of its embedded database and of its artifacts.
+        output_dir: folder of the run and of its artifacts.
         report: measures the metrics of each epoch.
-        tracking_uri: address of a tracking server. ``MLFLOW_TRACKING_URI`` goes first; without both, a database in
-            ``output_dir`` is used. A user name and password in it are never written.
+        tracking_uri: address of a tracking server. ``MLFLOW_TRACKING_URI`` goes first; without both, all trainings with
+            bundles of one folder share the database ``mlflow/mlflow.db`` in that folder. A user name and password in
+            the address are never written.
+        bundle_root: folder of the bundle.
         experiment_name: name of the experiment.
-        run_name: beginning of the run's name; the time and a random part follow.
-        parameters: settings of the run.
-        tags: what describes the run.
+        run_name: beginning of the run's name; a random part follows.
+        description: settings, tags and data of the run.
         artifacts: files and folders below ``output_dir`` that are added at the end, if they exist.
         resume: whether to continue the run in the journal.
         system_metrics: whether to track memory and processor time, too.
@@ -61,10 +62,10 @@ class Tracking:
     output_dir: str
     report: TrainingReport
     tracking_uri: str | None = None
+    bundle_root: str = "."
     experiment_name: str = "monai_iels"
     run_name: str = "training"
-    parameters: Mapping[str, Any] | None = None
-    tags: Mapping[str, Any] | None = None
+    description: RunDescription | None = None
     artifacts: Sequence[str] = ()
     resume: bool = False
     system_metrics: bool = False
@@ -73,9 +74,8 @@ class Tracking:
         """Prepare the journal in the folder of the run."""
         self.folder = RunFolder(self.output_dir)
         self.signals = _Signals()
-        address = choose_address(self.output_dir, self.tracking_uri)
-        name = f"{self.run_name}-{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}"
-        self.recorder = Recorder(self.folder.tracking, address, self.experiment_name, name)
+        name = f"{self.run_name}-{uuid.uuid4().hex[:6]}"
+        self.recorder = Recorder(self.folder.tracking, self.experiment_name, name)
 
     def attach(self, engine: Any) -> None:
         """Follow a trainer in the first process."""
@@ -90,8 +90,9 @@ class Tracking:
     def open(self, engine: Any) -> None:
         """Begin a run, or continue the one that was interrupted."""
         files = [file for file in (self.folder.config, self.folder.start_picture) if file.exists()]
-        parameters = {**(self.parameters or {}), "max_epochs": engine.state.max_epochs}
-        self.recorder.open(parameters, self.tags or {}, files, self.resume)
+        known = self.tracking_uri or (self.recorder.journal.own_address() if self.resume else None)
+        address = choose_address(known, self.bundle_root, self.output_dir)
+        self.recorder.open(address, self.description or RunDescription(), files, self.resume)
         self.signals.catch()
 
     def record(self, engine: Any) -> None:
@@ -116,6 +117,7 @@ class Tracking:
 
     def _close(self, status: str, stopped: str = "") -> None:
         try:
+            self.recorder.log_best_and_last(self.folder, self.run_name)
             self.recorder.close(status, self._files(), stopped)
         finally:
             self.signals.release()

@@ -38,7 +38,7 @@ from monai_iels._files import read_json
 from monai_iels._run_folder import KEY_METRIC, RunFolder
 from monai_iels.registry._self_check import check_network, check_predictor
 from monai_iels.registry._versions import SAME_DATA, beats_champion
-from monai_iels.tracking import Journal, deliver, remember_secrets, signed_in
+from monai_iels.tracking import Journal, deliver, environment, remember_secrets, signed_in
 
 logger = logging.getLogger(__name__)
 
@@ -98,22 +98,18 @@ def register(output_dir: str, name: str, tracking_uri: str | None = None) -> boo
 @contextlib.contextmanager
 def server_in_use(uri: str) -> Iterator[None]:
     """Use a tracking server, and the registry in it, for a while; MLflow notes both in the environment."""
-    names = ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI", "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR")
-    environment = {name: os.environ.get(name) for name in names}
+    progress_bar = os.environ.get("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+    variables = {"MLFLOW_TRACKING_URI": "", "MLFLOW_REGISTRY_URI": ""}
+    variables["MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR"] = progress_bar
     before = mlflow.get_tracking_uri() if mlflow.is_tracking_uri_set() else ""
-    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
-    try:
-        with signed_in(remember_secrets(uri)) as reachable:
-            mlflow.set_tracking_uri(reachable)
-            mlflow.set_registry_uri(reachable)
+    with signed_in(remember_secrets(uri)) as reachable, environment(variables):
+        mlflow.set_tracking_uri(reachable)
+        mlflow.set_registry_uri(reachable)
+        try:
             yield
-    finally:
-        mlflow.set_tracking_uri(before)
-        mlflow.set_registry_uri("")
-        for name, value in environment.items():
-            os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
+        finally:
+            mlflow.set_tracking_uri(before)
+            mlflow.set_registry_uri("")
 
 
 def _register(folder: RunFolder, name: str, run_id: str, tags: Mapping[str, str]) -> None:

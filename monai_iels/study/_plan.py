@@ -104,7 +104,7 @@ def make_plan(study: Study, output_dir: Path, preset: str, dataset_dir: str, tra
         "dataset_dir": dataset_dir if dataset_dir == "synthetic" else os.path.abspath(dataset_dir),
         "output_dir": str(folder.path),
         "cache_dir": str(folder.cache),
-        "tracking_uri": choose_address(folder.path, tracking_uri),
+        "tracking_uri": choose_address(tracking_uri, study.bundle, folder.path),
         "experiment_name": f"{study.bundle.name}-{study.name}",
     }
     return Plan(study, folder, preset, shared)

@@ -17,26 +17,30 @@ A training writes only to its journal, so no server can stop it. A courier deliv
 
 from monai_iels.tracking._addresses import (
     choose_address,
+    environment,
     environment_for,
     local_database,
     remember_secrets,
     signed_in,
-    view_command,
     without_secrets,
 )
 from monai_iels.tracking._courier import Courier
 from monai_iels.tracking._delivery import deliver
 from monai_iels.tracking._journal import Journal
-from monai_iels.tracking._recorder import Recorder, add_files_to_run
+from monai_iels.tracking._pages import how_to_look, view_command
+from monai_iels.tracking._recorder import Recorder, RunDescription, add_files_to_run
 
 __all__ = [
     "Courier",
     "Journal",
     "Recorder",
+    "RunDescription",
     "add_files_to_run",
     "choose_address",
     "deliver",
+    "environment",
     "environment_for",
+    "how_to_look",
     "local_database",
     "remember_secrets",
     "signed_in",

@@ -13,13 +13,19 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
-import shlex
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, unquote
+
+from filelock import FileLock
+from mlflow.exceptions import MlflowException
+
+logger = logging.getLogger(__name__)
 
 _VARIABLE = "MLFLOW_TRACKING_URI"
 _FILES = ("sqlite:///", "file:")  # an @ in these is part of a file's name
@@ -27,17 +33,29 @@ _SECRET_QUERY = re.compile(r"[?&;]\w*(pass|pwd|token|secret|odbc_connect)\w*=(.*
 _SECRETS: dict[str, str] = {}  # whole addresses, by the address without secrets; never written anywhere
 
 
-def local_database(output_dir: str | os.PathLike[str]) -> str:
-    """Return the address of the database that a run or a study keeps in its own folder."""
-    return f"sqlite:///{os.path.abspath(Path(output_dir) / 'mlflow.db')}"
+def local_database(folder: str | os.PathLike[str]) -> str:
+    """Return the address of the database in a folder."""
+    return f"sqlite:///{os.path.abspath(Path(folder) / 'mlflow.db')}"
 
 
-def choose_address(output_dir: str | os.PathLike[str], tracking_uri: str | None = None) -> str:
-    """Return where to track: ``MLFLOW_TRACKING_URI``, the given address, or a database below ``output_dir``.
+def choose_address(
+    tracking_uri: str | None, bundle_root: str | os.PathLike[str], output_dir: str | os.PathLike[str]
+) -> str:
+    """Return where to track: ``MLFLOW_TRACKING_URI``, the given address, or the database beside the bundles.
 
-    The result has no user name and no password; :func:`signed_in` knows them.
+    All trainings of a checkout or a project share this database. If it cannot be written to, there is a warning, and
+    ``output_dir`` gets a database of its own. The result has no user name and no password; :func:`signed_in` knows
+    them.
     """
-    return remember_secrets(os.environ.get(_VARIABLE) or tracking_uri or local_database(output_dir))
+    given = os.environ.get(_VARIABLE) or tracking_uri
+    if given:
+        return remember_secrets(given)
+    shared = Path(os.path.abspath(bundle_root)).parent / "mlflow"
+    nearest = next((path for path in (shared / "mlflow.db", shared, shared.parent) if path.exists()), shared)
+    if shared.is_file() or not os.access(nearest, os.W_OK):
+        logger.warning(f"{shared} cannot be written to: this run is tracked in {output_dir} instead.")
+        return local_database(output_dir)
+    return local_database(shared)
 
 
 def artifact_location(address: str) -> str | None:
@@ -45,6 +63,15 @@ def artifact_location(address: str) -> str | None:
     if not address.startswith("sqlite:///"):
         return None
     return (Path(os.path.abspath(address.removeprefix("sqlite:///"))).parent / "mlartifacts").as_uri()
+
+
+def creation_lock(address: str) -> AbstractContextManager[Any]:
+    """Return a lock that keeps other processes from creating the same embedded database at the same moment."""
+    if not address.startswith("sqlite:///"):
+        return nullcontext()
+    database = Path(address.removeprefix("sqlite:///"))
+    database.parent.mkdir(parents=True, exist_ok=True)
+    return FileLock(database.with_suffix(".lock"))
 
 
 def without_secrets(uri: str) -> str:
@@ -103,8 +130,6 @@ def secrets_hidden(address: str) -> Iterator[str]:
 
     The HTTP library below MLflow takes user name and password from the address, so no environment variable is needed.
     """
-    from mlflow.exceptions import MlflowException
-
     uri = _with_secrets(address)
     try:
         yield uri
@@ -147,8 +172,15 @@ def mlflow_settings(address: str, fail_soon: bool = False) -> Iterator[None]:
         chosen = {name: value for name, value in limits.items() if name not in os.environ}
     if _with_secrets(address) != address:
         chosen["MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"] = "true"
-    before = {name: os.environ.get(name) for name in chosen}
-    os.environ.update(chosen)
+    with environment(chosen):
+        yield
+
+
+@contextmanager
+def environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables for a while; afterwards they are as before, whoever changed them."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
         yield
     finally:
@@ -163,26 +195,6 @@ def signed_in(address: str) -> Iterator[str]:
     """Yield the address to give to MLflow, with user name and password, which MLflow then neither prints nor raises."""
     with mlflow_settings(address), secrets_hidden(address) as uri:
         yield uri
-
-
-def view_command(address: str, experiment_id: str = "", run_id: str = "") -> str:
-    """Return what to type to look at what was tracked; for a server, the address of its page.
-
-    Args:
-        address: where it was tracked, without secrets.
-        experiment_id: the experiment whose runs a server's page shows; by default the page shows all experiments.
-        run_id: the run that a server's page shows.
-
-    Examples:
-        >>> view_command("sqlite:////home/me/my bundles/mlflow/mlflow.db")
-        "mlflow ui --backend-store-uri 'sqlite:////home/me/my bundles/mlflow/mlflow.db'"
-        >>> view_command("http://host:5000", "1", "abc")
-        'http://host:5000/#/experiments/1/runs/abc'
-    """
-    if not address.lower().startswith("http"):
-        return shlex.join(["mlflow", "ui", "--backend-store-uri", address])
-    page = f"/#/experiments/{experiment_id}/runs/{run_id}" if experiment_id else ""
-    return address.rstrip("/") + page.rstrip("/")
 
 
 def environment_for(address: str) -> dict[str, str]:

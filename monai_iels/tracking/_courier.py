@@ -40,7 +40,6 @@ class Courier(threading.Thread):
         super().__init__(name="tracking", daemon=True)
         self.journal = journal
         self.address = journal.address()
-        self.run_id = journal.progress(self.address).run_id
         self._settings = ExitStack()
         self._news = threading.Event()
         self._stop_now = threading.Event()
@@ -61,7 +60,7 @@ class Courier(threading.Thread):
             self._news.wait(self._pause)
             self._news.clear()
             try:
-                self.run_id = deliver_pending(self.journal, self.address, self._stop_now)
+                deliver_pending(self.journal, self.address, self._stop_now)
             except Exception as error:
                 if self._pause is None:
                     logger.warning(

@@ -25,19 +25,20 @@ import tempfile
 import threading
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+
+from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
 
 from monai_iels._errors import first_line
-from monai_iels.tracking._addresses import artifact_location, mlflow_settings, remember_secrets, secrets_hidden
-from monai_iels.tracking._entries import Artifact, Entry, Metrics, Open, Params, Resumed, Status, Tags, Values
+from monai_iels.tracking import _addresses as addresses
+from monai_iels.tracking._entries import Artifact, Entry, Open, Values
 from monai_iels.tracking._journal import Journal
-
-if TYPE_CHECKING:
-    from mlflow import MlflowClient
+from monai_iels.tracking._pages import EXPERIMENT_TAGS
 
 logger = logging.getLogger(__name__)
 
 _TAG = "monai_iels.run"
+_FOR_GOOD = ("INVALID_PARAMETER_VALUE", "ENDPOINT_NOT_FOUND")  # the latter from a server that is too old
 
 
 def deliver(journal: Journal, uri: str | None = None) -> str | None:
@@ -54,23 +55,26 @@ def deliver(journal: Journal, uri: str | None = None) -> str | None:
         ValueError: if this is not a journal.
         Exception: what MLflow raises if the server does not answer, or refuses to open the run. The rest stays pending.
     """
-    address = remember_secrets(uri) if uri else journal.address()
-    with mlflow_settings(address, fail_soon=True):
+    address = journal.address(uri)
+    with addresses.mlflow_settings(address, fail_soon=True):
         return deliver_pending(journal, address, threading.Event())
 
 
 def deliver_pending(journal: Journal, address: str, stop: threading.Event) -> str | None:
     """Send what is pending until ``stop`` is set; the caller has entered :func:`mlflow_settings`."""
-    from mlflow import MlflowClient
-
     entries = journal.entries()
     if not entries:
         return None
     if not isinstance(entries[0], Open):
         raise ValueError(f"{journal.file} must begin with a run, got '{entries[0].kind}'")
+    if not address:
+        raise ValueError(f"{journal.file} does not say where to deliver; set --tracking_uri")
     journal.refuse_links()
-    with journal.delivery_lock(), secrets_hidden(address) as uri:
-        return _Delivery(MlflowClient(tracking_uri=uri), journal, address, stop).send()
+    with journal.delivery_lock(), addresses.secrets_hidden(address) as uri:
+        logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)  # a new database is no news
+        with addresses.creation_lock(address):
+            client = MlflowClient(tracking_uri=uri)
+        return _Delivery(client, journal, address, stop).send()
 
 
 class _Delivery:
@@ -107,8 +111,6 @@ class _Delivery:
 
     def _has_run(self) -> bool:
         """Return whether the noted run is on the server and belongs to this journal."""
-        from mlflow.exceptions import MlflowException
-
         if self.progress.run_id is None:
             return False
         try:
@@ -118,6 +120,7 @@ class _Delivery:
                 raise
             return False
         opened = self.entries[0]
+        self.progress.experiment_id = found.info.experiment_id
         return isinstance(opened, Open) and found.data.tags.get(_TAG) == opened.key
 
     def _send_entry(self, entry: Entry) -> None:
@@ -125,52 +128,38 @@ class _Delivery:
             self.progress.run_id = self._open_run(entry)
             return
         try:
-            self._log(entry)
+            entry.send(self.client, self.run_id)
         except Exception as error:
             self._set_aside_if_refused(entry, error)
 
     def _open_run(self, entry: Open) -> str:
         """Create the run, or find the one that an earlier attempt created."""
-        experiment = self._experiment_id(entry.experiment)
+        experiment = self.progress.experiment_id = self._experiment_id(entry.experiment)
         query = f"tags.`{_TAG}` = '{entry.key}'"
         found = self.client.search_runs([experiment], query, order_by=["attributes.start_time ASC"])
         if found:
             return found[0].info.run_id
-        tags = {_TAG: entry.key, "mlflow.source.type": "LOCAL"}
+        tags = {_TAG: entry.key, "mlflow.source.type": "LOCAL", "mlflow.user": entry.user}
         return self.client.create_run(experiment, entry.time, tags=tags, run_name=entry.name).info.run_id
 
     def _experiment_id(self, name: str) -> str:
         found = self.client.get_experiment_by_name(name)
         if found is None:
             try:
-                return self.client.create_experiment(name, artifact_location(self.progress.address))
+                return self.client.create_experiment(
+                    name, addresses.artifact_location(self.progress.address), EXPERIMENT_TAGS
+                )
             except Exception:
                 found = self.client.get_experiment_by_name(name)  # another training may have been faster
                 if found is None:
                     raise
+        for key in EXPERIMENT_TAGS.keys() - found.tags.keys():
+            self.client.set_experiment_tag(found.experiment_id, key, EXPERIMENT_TAGS[key])
         return found.experiment_id
-
-    def _log(self, entry: Entry) -> None:
-        from mlflow.entities import Metric, Param, RunTag
-
-        match entry:
-            case Status(time, status):
-                self.client.set_terminated(self.run_id, status, end_time=time)
-            case Resumed():
-                self.client.update_run(self.run_id, "RUNNING")
-            case Metrics(time, values, step):
-                metrics = [Metric(key, value, time, step) for key, value in values.items()]
-                self.client.log_batch(self.run_id, metrics=metrics)
-            case Params(_, values):
-                params = [Param(key, str(value)[:6000]) for key, value in values.items()]
-                self.client.log_batch(self.run_id, params=params)
-            case Tags(_, values):
-                tags = [RunTag(key, str(value)[:5000]) for key, value in values.items()]
-                self.client.log_batch(self.run_id, tags=tags)
 
     def _set_aside_if_refused(self, entry: Entry, error: Exception) -> None:
         """Set aside what is refused for good; of several values only those that are also refused one by one."""
-        if getattr(error, "error_code", None) != "INVALID_PARAMETER_VALUE":
+        if getattr(error, "error_code", None) not in _FOR_GOOD:
             raise error
         if not isinstance(entry, Values) or len(entry.values) < 2:
             self.journal.set_aside(entry, first_line(error))

@@ -17,6 +17,7 @@ it may name a file outside its own folder.
 
 from __future__ import annotations
 
+import getpass
 import logging
 import os
 import shutil
@@ -30,7 +31,7 @@ from typing import Any
 from filelock import FileLock
 
 from monai_iels._files import read_json, write_json
-from monai_iels.tracking._addresses import choose_address, remember_secrets
+from monai_iels.tracking._addresses import remember_secrets
 from monai_iels.tracking._entries import KINDS, Artifact, Entry, Metrics, Open, Params, Resumed, Status, Tags, from_line
 
 JOURNAL = "journal.jsonl"
@@ -46,12 +47,14 @@ class Progress:
     Attributes:
         address: where it arrived.
         run_id: the run there.
+        experiment_id: the experiment of that run.
         count: how many entries were sent, or wait because they are artifacts.
         waiting: the numbers of the artifacts among them that have not arrived yet.
     """
 
     address: str
     run_id: str | None = None
+    experiment_id: str = ""
     count: int = 0
     waiting: list[int] = field(default_factory=list)
 
@@ -75,14 +78,15 @@ class Journal:
         self.copies.mkdir(parents=True, exist_ok=True)
         if self.entries():
             return False
-        self.append("open", key=key or uuid.uuid4().hex, tracking_uri=tracking_uri, experiment=experiment, name=name)
+        run = {"key": key or uuid.uuid4().hex, "experiment": experiment, "name": name, "user": _user()}
+        self.append("open", tracking_uri=tracking_uri, **run)
         return True
 
     def append(self, kind: str, **content: Any) -> None:
         """Add an entry with the present time. If the disk is full, the entry is lost, but the training goes on.
 
         Args:
-            kind: ``open``, ``resumed``, ``status``, ``metrics``, ``params``, ``tags`` or ``artifact``.
+            kind: one of the kinds of entries, in lower case, such as ``metrics``.
             content: the fields of such an entry.
         """
         entry = KINDS[kind](time=int(time.time() * 1000), **content)
@@ -142,11 +146,15 @@ class Journal:
                     known[name.removeprefix(RESUMED)] = value
         return {**tags, **parameters}
 
-    def address(self) -> str:
-        """Return where to deliver: ``MLFLOW_TRACKING_URI``, or the address that the training was last given."""
-        return choose_address(self.folder.parent, self._own_address())
+    def address(self, uri: str | None = None) -> str:
+        """Return where to deliver: ``uri``, ``MLFLOW_TRACKING_URI``, or the address that the training was last given.
 
-    def _own_address(self) -> str:
+        It is empty if there is no training.
+        """
+        return remember_secrets(uri or os.environ.get("MLFLOW_TRACKING_URI") or self.own_address())
+
+    def own_address(self) -> str:
+        """Return the address that the training was last given; it is empty if there is no training."""
         given = [entry.tracking_uri for entry in self.entries() if isinstance(entry, Open | Resumed)]
         return next((uri for uri in reversed(given) if uri), "")
 
@@ -161,10 +169,9 @@ class Journal:
 
     def progress(self, address: str | None = None) -> Progress:
         """Return what has arrived at an address, by default the journal's own."""
-        own = remember_secrets(self._own_address())
-        fresh = Progress(address or own)
+        fresh = Progress(address or remember_secrets(self.own_address()))
         try:
-            saved = Progress(**{"address": own, **read_json(self.folder / "delivered")})
+            saved = Progress(**read_json(self.folder / "delivered"))
         except (ValueError, TypeError):  # nothing yet, or unreadable: an entry that is sent twice counts once
             return fresh
         is_sound = isinstance(saved.count, int) and isinstance(saved.waiting, list)
@@ -217,6 +224,13 @@ class Journal:
     def delivery_lock(self) -> FileLock:
         """Return the lock that keeps other threads and processes from delivering the same journal."""
         return FileLock(self.folder / ".delivery.lock")
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (ImportError, KeyError, OSError):  # in a container, a user may have no name
+        return ""
 
 
 def _is_bare(name: str) -> bool:

@@ -16,15 +16,32 @@ from __future__ import annotations
 import logging
 import os
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from monai_iels._run_folder import RunFolder
+from monai_iels._run_folder import KEY_METRIC, RunFolder
 from monai_iels.tracking._courier import Courier
 from monai_iels.tracking._journal import RESUMED, Journal
+from monai_iels.tracking._pages import BEST_METRIC, LAST_METRIC, how_to_look
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class RunDescription:
+    """What a training says about itself when it begins.
+
+    Args:
+        parameters: its settings. MLflow never changes them.
+        tags: further facts and texts.
+        datasets: its data; for each part a ``name``, ``digest``, ``source``, ``context`` and number of ``cases``.
+    """
+
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    tags: Mapping[str, Any] = field(default_factory=dict)
+    datasets: Sequence[Mapping[str, Any]] = ()
 
 
 class Recorder:
@@ -32,42 +49,42 @@ class Recorder:
 
     Args:
         folder: folder of the journal.
-        address: where to deliver.
         experiment: name of the experiment.
         name: name of the run.
     """
 
-    def __init__(self, folder: Path, address: str, experiment: str, name: str) -> None:
+    def __init__(self, folder: Path, experiment: str, name: str) -> None:
         self.journal = Journal(folder)
-        self.address = address
         self.experiment = experiment
         self.name = name
         self._courier: Courier | None = None
 
-    def open(self, parameters: Mapping[str, Any], tags: Mapping[str, Any], files: Iterable[Path], resume: bool) -> None:
+    def open(self, address: str, description: RunDescription, files: Iterable[Path], resume: bool) -> None:
         """Begin a run, or go on with the one in the journal.
 
         Args:
-            parameters: settings of the run. MLflow never changes them, so a resumed run notes others as tags.
-            tags: what describes a new run.
+            address: where to deliver.
+            description: what describes a new run. Of a resumed run, only settings that have changed are noted, as tags.
             files: artifacts of a new run.
             resume: whether to go on with the run in the journal, if there is one.
         """
-        folder = self.journal.folder
-        if not resume and self.journal.file.exists():
-            os.replace(folder, f"{folder}-{uuid.uuid4().hex[:6]}")
-        is_new = self.journal.begin(tracking_uri=self.address, experiment=self.experiment, name=self.name)
-        settings = {name: str(value) for name, value in parameters.items()}
+        journal = self.journal
+        if not resume and journal.file.exists():
+            os.replace(journal.folder, f"{journal.folder}-{uuid.uuid4().hex[:6]}")
+        is_new = journal.begin(tracking_uri=address, experiment=self.experiment, name=self.name)
+        settings = {name: str(value) for name, value in description.parameters.items()}
         if is_new:
-            self.journal.append("params", values=settings)
-            self.journal.append("tags", values=dict(tags))
+            journal.append("params", values=settings)
+            journal.append("tags", values=dict(description.tags))
+            for dataset in description.datasets:
+                journal.append("dataset", **dataset)
             self._add_files(files)
         else:
-            before = {**self.journal.tags_and_parameters(), "resume": settings.get("resume")}
+            before = {**journal.tags_and_parameters(), "resume": settings.get("resume")}
             changed = {name: value for name, value in settings.items() if before.get(name) != value}
-            self.journal.append("resumed", tracking_uri=self.address)
-            self.journal.append("tags", values={"stopped": ""} | {f"{RESUMED}{k}": v for k, v in changed.items()})
-        self._courier = Courier(self.journal)
+            journal.append("resumed", tracking_uri=address)
+            journal.append("tags", values={"stopped": ""} | {f"{RESUMED}{k}": v for k, v in changed.items()})
+        self._courier = Courier(journal)
         self._courier.start()
         self._courier.notify()
 
@@ -94,8 +111,22 @@ class Recorder:
         self.journal.append("status", status=status)
         courier, self._courier = self._courier, None
         if courier.finish():
-            run = f"experiment {self.experiment}, run {courier.run_id}"
-            logger.info(f"Tracking: {self.address}, {run} ({status}).")
+            arrived = self.journal.progress(courier.address)
+            where = how_to_look(courier.address, arrived.experiment_id, str(arrived.run_id))
+            logger.info(f"Tracked with MLflow as {self.name} ({status}). To look at it:\n{where}")
+
+    def log_best_and_last(self, folder: RunFolder, model: str) -> None:
+        """Record the weights of the best epoch as a model, and the key metric of the best and the last epoch."""
+        history = folder.read_history()
+        if self._courier is None or KEY_METRIC not in history:
+            return
+        scores = history.set_index("epoch")[KEY_METRIC].dropna()
+        if len(scores) == 0:
+            return
+        best, last = int(scores.idxmax()), int(scores.index[-1])
+        weights = str(folder.best_weights)
+        self.journal.append("metrics", step=last, values={LAST_METRIC: float(scores[last])})
+        self.journal.append("model", name=model, weights=weights, step=best, values={BEST_METRIC: float(scores[best])})
 
     def _add_files(self, files: Iterable[Path]) -> None:
         for file in files:

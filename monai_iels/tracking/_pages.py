@@ -1,0 +1,81 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""What MLflow's pages show of our runs, and how to open them.
+
+MLflow opens as a tool for chat models, and its table of runs shows no metrics. An address can ask for machine learning,
+and a view that is saved with the experiment chooses the columns.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+from monai_iels._run_folder import KEY_METRIC
+
+BEST_METRIC = f"best_{KEY_METRIC}"
+LAST_METRIC = f"last_{KEY_METRIC}"
+
+_LOCAL = "http://127.0.0.1:5000"  # where `mlflow ui` answers
+_VIEW = "results"
+_COLUMNS = [f"metrics.`{name}`" for name in (BEST_METRIC, LAST_METRIC, "val_roughness")]
+_COLUMNS += [f"params.`{name}`" for name in ("noise_fraction", "iel_steps", "seed")]
+
+EXPERIMENT_TAGS = {
+    "mlflow.note.content": "Choose `Model training` at the upper left, then the view `Results`, to compare trainings.",
+    "mlflow.experimentKind": "custom_model_development",
+    f"mlflow.sharedViewState.{_VIEW}": json.dumps(
+        {"name": "Results", "createdAt": 0, "state": json.dumps({"selectedColumns": _COLUMNS})}
+    ),
+}
+"""Tags that an experiment gets unless it has them: what its pages show."""
+
+
+def view_command(address: str, experiment_id: str = "", run_id: str = "") -> str:
+    """Return what to type to look at what was tracked; for a server, the address of its page.
+
+    Args:
+        address: where it was tracked, without secrets.
+        experiment_id: the experiment whose runs a server's page shows; by default the page shows all experiments.
+        run_id: the run that a server's page shows.
+
+    Examples:
+        >>> view_command("sqlite:////home/me/my bundles/mlflow/mlflow.db")
+        "mlflow ui --backend-store-uri 'sqlite:////home/me/my bundles/mlflow/mlflow.db'"
+        >>> view_command("http://host:5000", "1", "abc")
+        'http://host:5000/#/experiments/1/runs/abc?workflowType=machine_learning'
+    """
+    if _is_server(address):
+        return _page(address, experiment_id, run_id)
+    return shlex.join(["mlflow", "ui", "--backend-store-uri", address])
+
+
+def how_to_look(address: str, experiment_id: str, run_id: str) -> str:
+    """Return the command and the pages of a tracked run, one per line."""
+    lines = [] if _is_server(address) else [view_command(address)]
+    host = address if _is_server(address) else _LOCAL
+    lines += [f"{_page(host, experiment_id, run_id)} (this run)", f"{_page(host, experiment_id)} (all runs)"]
+    return "\n".join(f"  {line}" for line in lines)
+
+
+def _is_server(address: str) -> bool:
+    return address.lower().startswith(("http", "databricks"))
+
+
+def _page(host: str, experiment_id: str, run_id: str = "") -> str:
+    page = f"{host.rstrip('/')}/#/experiments"
+    if not experiment_id:
+        return page
+    query = "workflowType=machine_learning"
+    if run_id:
+        return f"{page}/{experiment_id}/runs/{run_id}?{query}"
+    return f"{page}/{experiment_id}/runs?{query}&viewStateShareKey={_VIEW}"
