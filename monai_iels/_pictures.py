@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import dataclasses
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -105,7 +106,7 @@ class Sheet:
                 axis.set(xticks=[], yticks=[])
                 axis.set_xlabel(tile.note, fontsize=9)
         for axis, name in zip(axes[0], columns, strict=True):
-            axis.set_title(name, fontsize=10)
+            axis.set_title(textwrap.fill(name, 26), fontsize=10)
         for line, name in zip(axes, names, strict=False):
             line[0].set_ylabel(name, fontsize=9)
         colors = [Patch(color=color_of(number), label=name) for number, name in enumerate(self.classes) if number]

@@ -24,10 +24,12 @@ import torch
 from helpers import BUNDLES, configs, options, run
 from ignite.engine import Engine, Events
 from monai.data import MetaTensor
+from PIL import ImageColor
 from programs import run_ranks
 
 from monai_iels import ConvexCurveMotion, HeatDiffusion, IELNet, InverseEvolutionLayer
 from monai_iels._pictures import Sheet
+from monai_iels._prediction import color_of, outline
 from monai_iels._run_folder import RunFolder
 from monai_iels.handlers import (
     EvaluationReport,
@@ -96,6 +98,19 @@ def straight(tmp_path_factory):
     folder = tmp_path_factory.mktemp("straight")
     run(configs("wbc", "train"), **options("wbc", folder, **SETTINGS))
     return folder
+
+
+def test_overlays_outline_each_class_in_its_color():
+    classes = torch.zeros(1, 12, 12)
+    classes[:, 2:10, :9] = 1  # reaches the border of the image, which is no outline
+    classes[:, 4:7, 4:7] = 2
+    drawn = (255 * outline(torch.full((1, 12, 12), 0.2), classes)).round().int()
+    for place, number in (((2, 2), 1), ((9, 8), 1), ((4, 4), 2), ((6, 5), 2)):
+        assert tuple(drawn[(slice(None), *place)].tolist()) == ImageColor.getrgb(color_of(number))
+    for place in ((5, 5), (8, 0), (0, 0), (11, 11)):
+        assert drawn[(slice(None), *place)].tolist() == [51, 51, 51]
+    assert len({color_of(number) for number in range(1, 6)}) == 5
+    assert color_of(6) == color_of(1)
 
 
 def handler_count():

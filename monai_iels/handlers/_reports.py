@@ -170,7 +170,8 @@ def shown(path: str | os.PathLike[str]) -> str:
 
 def python() -> str:
     """Return what to type for this Python: a path unless its environment is activated."""
-    return "python" if shutil.which("python") == sys.executable else shlex.quote(shown(sys.executable))
+    activated = os.path.dirname(shutil.which("python") or "") == os.path.dirname(sys.executable)
+    return "python" if activated else shlex.quote(shown(sys.executable))
 
 
 def bundle_command(arguments: Path) -> str:
