@@ -157,9 +157,8 @@ def test_a_study_ends_with_its_table_its_files_and_what_to_type_next(tiny):
     named = [Path(line.split("  (")[0]) for line in log.splitlines() if line.endswith(")") and line.startswith("/")]
     assert {"panels.png", "curves.png", "report.html", "last.png"} == {file.name for file in named}
     assert all(file.exists() for file in named)
-    command = re.search(
-        r"^Predict your own images \(U-Net.*\): python -m monai.bundle run --args_file (.*) --d", log, re.M
-    )
+    steps = r"^Predict your own images \(U-Net.*\):\n  .* --args_file (.*) --dataset_dir"
+    command = re.search(steps, log, re.MULTILINE)
     assert Path(*shlex.split(command[1])).name == "inference.json"
     assert Path(*shlex.split(command[1])).exists()
     assert f"mlflow ui --backend-store-uri {shlex.quote(Journal(out / 'tracking').address())}" in log

@@ -168,15 +168,11 @@ def shown(path: str | os.PathLike[str]) -> str:
     return os.path.relpath(path, here) if path.startswith(here + os.sep) else path
 
 
-def python() -> str:
-    """Return what to type for this Python: a path unless its environment is activated."""
-    activated = os.path.dirname(shutil.which("python") or "") == os.path.dirname(sys.executable)
-    return "python" if activated else shlex.quote(shown(sys.executable))
-
-
 def bundle_command(arguments: Path) -> str:
-    """Return the command that runs a bundle with the arguments in a file."""
-    return f"{python()} -m monai.bundle run --args_file {shlex.quote(shown(arguments))}"
+    """Return the command that runs a bundle with the arguments in a file, also if no environment is activated."""
+    is_activated = os.path.dirname(shutil.which("python") or "") == os.path.dirname(sys.executable)
+    python = "python" if is_activated else shlex.quote(shown(sys.executable))
+    return f"{python} -m monai.bundle run --args_file {shlex.quote(shown(arguments))}"
 
 
 def duration(seconds: float) -> str:

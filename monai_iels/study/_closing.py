@@ -17,11 +17,11 @@ from pathlib import Path
 import pandas as pd
 
 from monai_iels._run_folder import KEY_METRIC
-from monai_iels.handlers._reports import bundle_command, python, shown
+from monai_iels.handlers._reports import bundle_command, shown
 from monai_iels.study._comparison import compare_variants
 from monai_iels.study._folder import StudyFolder
 from monai_iels.study._results import Results, RunResult
-from monai_iels.tracking import Journal, view_command
+from monai_iels.tracking import Journal, how_to_look
 
 _FILES = {
     "panels*.png": "image, truth and the predictions of all variants",
@@ -56,11 +56,12 @@ def _next_steps(results: Results, files: StudyFolder) -> Iterator[str]:
     if not trained:
         return
     best = max(trained, key=lambda run: run.cases[KEY_METRIC].mean())
-    view = view_command(Journal(files.tracking).address())
-    predict = bundle_command(_arguments(files, best))
-    yield f"Predict your own images ({best.variant}): {predict} --dataset_dir YOUR_IMAGES"
-    yield "Train with your own data: docs/do/bundle.md"
-    yield f"Compare all trainings in the browser: {view if view.startswith('http') else f'{python()} -m {view}'}"
+    tracked = Journal(files.tracking).progress()
+    yield f"Predict your own images ({best.variant}):"
+    yield f"  {bundle_command(_arguments(files, best))} --dataset_dir YOUR_IMAGES"
+    yield "Train with your own data:\n  docs/do/bundle.md"
+    yield "Compare all trainings in the browser:"
+    yield how_to_look(tracked.address, tracked.experiment_id, str(tracked.run_id))
 
 
 def _arguments(files: StudyFolder, run: RunResult) -> Path:
