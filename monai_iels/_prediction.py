@@ -203,31 +203,40 @@ _RULES = NETWORK_RULES | {
 }
 
 
-def check_weights(file: str, network: torch.nn.Module) -> None:
-    """Refuse a checkpoint that is not there, cannot be read, or belongs to another network.
+def check_weights(
+    file: str, network: torch.nn.Module, option: str = "checkpoint", free: Sequence[str] = ()
+) -> Mapping[str, Any]:
+    """Return the weights of a network; refuse a file that is not there, cannot be read, or is of another network.
+
+    Args:
+        file: the file.
+        network: the network.
+        option: the key that names the file.
+        free: names of weights that need not fit.
 
     Raises:
         RunError: in one sentence.
     """
     if not os.path.isfile(file):
-        raise RunError(f"{file}: there are no weights of a network; train first, or set --checkpoint")
+        raise RunError(f"{file}: there are no weights of a network; train first, or set --{option}")
     try:
         weights = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:
         reason = _first_line(error)
-        raise RunError(f"{file}: cannot be read as weights ({reason}); set --checkpoint to a sound file") from None
+        raise RunError(f"{file}: cannot be read as weights ({reason}); set --{option} to a sound file") from None
     wanted = {name: tuple(value.shape) for name, value in network.state_dict().items()}
     content = weights if isinstance(weights, Mapping) else {}
     found = {name: tuple(getattr(value, "shape", ())) for name, value in content.items()}
     if {"network", "optimizer", "epoch"} <= found.keys():
-        raise RunError(f"{file}: this is the state of a training; set --checkpoint to the model.pt beside it")
-    if wanted != found:
-        name = min(str(name) for name, _ in wanted.items() ^ found.items())
+        raise RunError(f"{file}: this is the state of a training; set --{option} to the model.pt beside it")
+    if different := {str(name) for name, _ in wanted.items() ^ found.items()}.difference(free):
+        name = min(different)
         raise RunError(
             f"{file}: these are weights of another network ('{name}' is {found.get(name, 'missing')} in the file and "
             f"{wanted.get(name, 'missing')} in the network); set --features as in the training, or use the "
             "inference.json that it wrote"
         )
+    return content
 
 
 def check_writable(folder: str, option: str) -> None:

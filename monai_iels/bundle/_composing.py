@@ -142,17 +142,14 @@ def _data(file: Path, name: str, changes: Mapping[str, Any], metadata: Mapping[s
 
 def _layout(file: Path, datalists: Any) -> str:
     """Say in words where the user's own files are."""
-    if not isinstance(datalists, Mapping):
-        return f"The cases are listed by `{datalists}`."
-    arguments = {key: value for key, value in datalists.items() if key != "_target_"}
-    target = str(datalists.get("_target_"))
-    if target.endswith(".paired_datalists"):
-        try:
-            return describe_pairs(**arguments)
-        except TypeError as error:
-            raise ValueError(f"{file}: datalists: {error}") from None
-    shown = ", ".join(f"`{key}` {value}" for key, value in arguments.items())
-    return f"The cases are listed by `{target}` with {shown or 'no arguments'}."
+    arguments = dict(datalists) if isinstance(datalists, Mapping) else {"_target_": datalists}
+    target = str(arguments.pop("_target_", None))
+    if not target.endswith(".paired_datalists"):
+        return f"the files that `{target}` lists."
+    try:
+        return describe_pairs(**arguments)
+    except TypeError as error:
+        raise ValueError(f"{file}: datalists: {error}") from None
 
 
 def _merge(config: dict[str, Any], changes: Mapping[str, Any], place: str) -> None:

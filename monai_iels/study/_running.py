@@ -21,6 +21,7 @@ import joblib
 from monai.bundle import ConfigParser
 
 from monai_iels._errors import first_line
+from monai_iels.bundle._data import list_data
 from monai_iels.handlers._reports import duration
 from monai_iels.study._definition import Study, check_overrides
 from monai_iels.study._plan import Plan, Training, check_unchanged, make_plan, write_summary
@@ -47,7 +48,7 @@ def run_study(
         preset: name of the settings that all variants share.
         dataset_dir: folder of the data set, or ``"synthetic"``.
         jobs: how many trainings run at the same time.
-        tracking_uri: address of a tracking server; by default a database in ``output_dir``.
+        tracking_uri: address of a tracking server; by default the database beside the bundle, as for a training.
         backend: the joblib backend that runs the trainings.
 
     Returns:
@@ -85,12 +86,7 @@ def _prepare_data(plan: Plan) -> None:
     """Check the data before the first training, and unpack or draw them once for all trainings."""
     parser = ConfigParser(ConfigParser.load_config_file(plan.shared["config_file"]))
     parser.update(plan.shared)
-    try:
-        parser.get_parsed_content("datalists")
-    except (RuntimeError, ModuleNotFoundError) as error:  # MONAI wraps the reader's own error
-        if isinstance(error.__cause__, OSError):
-            raise error.__cause__ from None
-        raise ValueError(str(error.__cause__ or error)) from None
+    list_data(parser)
 
 
 def _open_parent(journal: Journal, plan: Plan) -> str:
@@ -141,8 +137,9 @@ def _outcomes(processes: TrainingProcesses, todo: Sequence[Training], jobs: int,
 
 def _log_progress(done: Sequence[Outcome], total: int, jobs: int) -> None:
     last = done[-1]
-    seconds_left = (total - len(done)) * sum(outcome.seconds for outcome in done) / len(done) / jobs
-    left = f"about {duration(seconds_left)} left" if len(done) < total else "the last one"
+    missing = total - len(done)
+    seconds_left = missing * sum(outcome.seconds for outcome in done) / len(done) / jobs
+    left = f"about {duration(seconds_left)} left" if missing >= jobs else f"{missing} still running"
     reason = "" if last.status == "FINISHED" else f". The reason is in {last.training.folder.console}"
     logger.info(f"{len(done)}/{total}  {last.training}: {last.status} after {duration(last.seconds)}, {left}{reason}")
 
