@@ -106,7 +106,7 @@ class Sheet:
                 axis.set(xticks=[], yticks=[])
                 axis.set_xlabel(tile.note, fontsize=9)
         for axis, name in zip(axes[0], columns, strict=True):
-            axis.set_title(textwrap.fill(name, 26), fontsize=10)
+            axis.set_title(textwrap.fill(name, 32), fontsize=10)
         for line, name in zip(axes, names, strict=False):
             line[0].set_ylabel(name, fontsize=9)
         colors = [Patch(color=color_of(number), label=name) for number, name in enumerate(self.classes) if number]

@@ -33,7 +33,7 @@ def main() -> None:
         run_study(read_study(QUICKSTART), out, "cpu", jobs=2, tracking_uri=f"sqlite:///{folder}/mlflow.db")
         write_report(read_results(out), out, out)
         shutil.copy(out / "panels.png", FIGURES / "before_after.png")
-        shutil.copy(out / "u-net-iel" / "seed-0" / "pictures" / "last.png", FIGURES / "quickstart.png")
+        shutil.copy(out / "u-net-layer" / "seed-0" / "pictures" / "last.png", FIGURES / "quickstart.png")
     print(f"Wrote {FIGURES / 'before_after.png'}")
 
 
