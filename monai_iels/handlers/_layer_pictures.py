@@ -120,4 +120,4 @@ def in_words(layer: Any, spatial_dims: int) -> str:
         return "no layer"
     name = re.sub(r"(?<!^)(?=[A-Z])", " ", type(layer.evolution).__name__).lower()
     gain = layer.gains().get(spatial_dims)
-    return f"layer of {name}" + (f", gain {gain:.2g}" if gain else "")
+    return f"layer of {name}" + (f", gain {gain:{'.1f' if gain < 10 else '.0f'}}" if gain else "")
