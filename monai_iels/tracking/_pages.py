@@ -19,6 +19,8 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
+import sys
 
 from monai_iels._run_folder import KEY_METRIC
 
@@ -61,9 +63,11 @@ def view_command(address: str, experiment_id: str = "", run_id: str = "") -> str
 
 def how_to_look(address: str, experiment_id: str, run_id: str) -> str:
     """Return the command and the pages of a tracked run, one per line."""
-    lines = [] if _is_server(address) else [view_command(address)]
     host = address if _is_server(address) else _LOCAL
-    lines += [f"{_page(host, experiment_id, run_id)} (this run)", f"{_page(host, experiment_id)} (all runs)"]
+    lines = [f"{_page(host, experiment_id, run_id)} (this run)", f"{_page(host, experiment_id)} (all runs)"]
+    if host == _LOCAL:
+        python = "" if shutil.which("mlflow") else f"{shlex.quote(sys.executable)} -m "
+        lines.insert(0, python + view_command(address))
     return "\n".join(f"  {line}" for line in lines)
 
 
