@@ -65,9 +65,11 @@ class Server:
 
 
 class Gate:
-    """A proxy in front of a server: it asks for a user and a password, or takes its time."""
+    """A proxy in front of a server: it asks for a user and a password, takes its time, or lacks some pages."""
 
-    def __init__(self, server, user=None, password=None, delay=0.0):
+    def __init__(self, server, user=None, password=None, delay=0.0, missing="nothing"):
+        self.missing = missing
+        gate = self
         wanted = user and "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
 
         class Handler(BaseHTTPRequestHandler):
@@ -76,6 +78,8 @@ class Gate:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0))) or None
                 if self.headers.get("Authorization") != wanted:
                     return self.answer(401, b"who are you?", {})
+                if gate.missing in self.path:
+                    return self.answer(404, b"not found", {})
                 request = urllib.request.Request(server.uri + self.path, body, dict(self.headers), method=self.command)
                 try:
                     with urllib.request.urlopen(request) as reply:

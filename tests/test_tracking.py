@@ -542,7 +542,17 @@ def test_a_journal_with_links_is_refused(name, tmp_path, capsys):
     assert (tmp_path / "precious" / "id_rsa").read_text() == "private"
 
 
-@pytest.mark.parametrize("line", ["{", "[]", "{}", '{"kind": "shell", "time": 1}', '{"kind": "params", "time": 1}'])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{",
+        "[]",
+        "{}",
+        '{"kind": "dataset", "time": 1, "cases": "9"}',
+        '{"kind": "shell", "time": 1}',
+        '{"kind": "params", "time": 1}',
+    ],
+)
 def test_a_file_that_is_no_journal_is_told(line, tmp_path, capsys):
     journal = new_journal(tmp_path / "tracking", "http://127.0.0.1:9")
     with journal.file.open("a") as stream:
@@ -620,6 +630,22 @@ def test_a_refused_tag_costs_only_itself(server, tmp_path):
     assert (data.params, data.metrics) == ({"a": "1"}, {"a": 1.0})
     refused = [json.loads(line)["values"] for line in (tmp_path / "refused.jsonl").read_text().splitlines()]
     assert refused == [{"a=b\n": "illegal"}, {"b" * 300: 2}, {"b=\n": 2.0}]
+
+
+def test_an_old_server_gets_everything_but_the_model(server, tmp_path):
+    """What it does not know is set aside; what a proxy does not find while its server is away waits."""
+    with Gate(server, missing="logged-models") as gate:
+        journal = new_journal(tmp_path, f"http://{gate.host}")
+        journal.append("model", name="m", weights="model.pt", step=2, values={"best": 0.5})
+        journal.append("status", status="FINISHED")
+        found = mlflow.MlflowClient(server.uri).get_run(deliver(journal))
+        assert (found.info.status, found.data.metrics, found.outputs.model_outputs) == ("FINISHED", {"best": 0.5}, [])
+        assert json.loads((tmp_path / "refused.jsonl").read_text())["kind"] == "model"
+        gate.missing = "mlflow"
+        journal.append("metrics", step=3, values={"a": 1.0})
+        with pytest.raises(MlflowException):
+            deliver(journal)
+        assert journal.pending() == [3]
 
 
 @pytest.mark.parametrize("name", ["deleted", "x" * 600], ids=["a deleted experiment", "too long a name"])

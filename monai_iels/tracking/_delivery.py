@@ -38,7 +38,6 @@ from monai_iels.tracking._pages import EXPERIMENT_TAGS
 logger = logging.getLogger(__name__)
 
 _TAG = "monai_iels.run"
-_FOR_GOOD = ("INVALID_PARAMETER_VALUE", "ENDPOINT_NOT_FOUND")  # the latter from a server that is too old
 
 
 def deliver(journal: Journal, uri: str | None = None) -> str | None:
@@ -159,7 +158,10 @@ class _Delivery:
 
     def _set_aside_if_refused(self, entry: Entry, error: Exception) -> None:
         """Set aside what is refused for good; of several values only those that are also refused one by one."""
-        if getattr(error, "error_code", None) not in _FOR_GOOD:
+        code = getattr(error, "error_code", None)
+        if code == "ENDPOINT_NOT_FOUND":  # an old server knows no models; a proxy whose server is away knows nothing
+            self._check_server()
+        elif code != "INVALID_PARAMETER_VALUE":
             raise error
         if not isinstance(entry, Values) or len(entry.values) < 2:
             self.journal.set_aside(entry, first_line(error))
