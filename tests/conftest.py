@@ -41,6 +41,16 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: [*LONGEST_FIRST, item.path.stem].index(item.path.stem))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _pictures_of_one_case():
+    """Draw one case in each picture of a training, not three: pictures take most of the time of so small a training."""
+    from monai_iels.handlers import LayerPictures
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LayerPictures.__init__, "__defaults__", (1,))
+        yield
+
+
 @pytest.fixture(scope="session")
 def server(tmp_path_factory):
     from servers import Server

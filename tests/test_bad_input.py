@@ -358,14 +358,21 @@ def volumes(folder):
     content = bytearray((folder / "changed.mha").read_bytes())
     content[len(content) // 2] ^= 255
     (folder / "changed.mha").write_bytes(content)
-    return {p.name for p in folder.iterdir()} - {"good.nii.gz"}
 
 
-def test_damaged_volumes_are_not_filled_with_zeros(finished, tmp_path, capfd):
-    bad = volumes(tmp_path / "volumes")
-    found = predict(finished, "hippocampus", tmp_path / "volumes", tmp_path / "out")
+@pytest.fixture(scope="module")
+def damaged(tmp_path_factory):
+    """A folder with one sound volume, and one of each kind of damage."""
+    folder = tmp_path_factory.mktemp("damaged") / "VOLUMES"
+    volumes(folder)
+    return folder
+
+
+def test_damaged_volumes_are_not_filled_with_zeros(finished, damaged, tmp_path, capfd):
+    bad = {path.name for path in damaged.iterdir()} - {"good.nii.gz"}
+    found = predict(finished, "hippocampus", damaged, tmp_path / "out")
     assert found.startswith(f"{len(bad)} of {len(bad) + 1} were not predicted")
-    lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith(str(tmp_path / "volumes"))]
+    lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith(str(damaged))]
     assert {Path(line.split(": ")[0]).name for line in lines} == bad
     assert "nan.nii.gz: has 6 NaN or infinite values; repair it" in "\n".join(lines)
     assert {p.name for p in (tmp_path / "out").iterdir()} == {"good_label.nii.gz", "problems.csv"}
@@ -376,7 +383,6 @@ def test_damaged_volumes_are_not_filled_with_zeros(finished, tmp_path, capfd):
 def test_damaged_volumes_in_training_and_evaluation(name, use, finished, tmp_path):
     data = tmp_path / "data"
     shutil.copytree(next((finished / "cache").glob("synthetic-hippocampus*")), data)
-    volumes(tmp_path / "volumes")
     for victim in sorted((data / "Task04_Hippocampus" / "imagesTr").iterdir()):
         label = nibabel.load(victim.parent.parent / "labelsTr" / victim.name)
         image = nibabel.Nifti1Image(
@@ -523,10 +529,10 @@ INFERENCE = [
 
 
 @pytest.mark.parametrize(("name", "override", "expected"), INFERENCE, ids=[str(case[1]) for case in INFERENCE])
-def test_mistakes_in_inference(name, override, expected, finished, tmp_path, monkeypatch):
+def test_mistakes_in_inference(name, override, expected, finished, damaged, tmp_path, monkeypatch):
     (tmp_path / "IMAGES").mkdir()
     Image.fromarray(np.zeros((40, 40, 3), np.uint8)).save(tmp_path / "IMAGES" / "a.png")
-    volumes(tmp_path / "VOLUMES")
+    shutil.copytree(damaged, tmp_path / "VOLUMES")
     (tmp_path / "MOVED").write_text((BUNDLES / "wbc" / "configs" / "inference.json").read_text())
     (tmp_path / "MOVED").rename(tmp_path / "MOVED.json")
     monkeypatch.chdir(tmp_path)

@@ -128,7 +128,7 @@ def test_the_order_of_the_handlers_does_not_matter(order, straight, tmp_path):
     run(config, **{**options("wbc", tmp_path / "out", **SETTINGS), "bundle_root": str(tmp_path / "bundle")})
     found = outputs(tmp_path / "out")
     assert set(found["pictures"]) == {"start.png", "last.png", "best.png"}
-    assert [entry["kind"] for entry in found["journal"]].count("metrics") == 3
+    assert [entry["kind"] for entry in found["journal"]].count("metrics") == 4  # three epochs, then best and last
     assert {"start.png", "history.csv", "curves.png"} <= {entry.get("name") for entry in found["journal"]}
     assert_same(found, outputs(straight))
 

@@ -39,7 +39,10 @@ def one_sentence() -> Iterator[None]:
     try:
         yield
     except (Exception, KeyboardInterrupt) as error:
-        text = sentence(error)
+        try:
+            text = sentence(error)
+        except RuntimeError as late:  # torch tells by a signal, at any moment, that a process for loading died
+            text = sentence(late)
         if text is None:
             raise
         raise RunError(text) from error
