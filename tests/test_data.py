@@ -1490,6 +1490,22 @@ def test_pairs_that_are_none(tmp_path):
         paired_datalists(tmp_path)
 
 
+@pytest.mark.parametrize("suffix", [".nrrd", ".mha"])
+def test_pairs_of_volumes(suffix, tmp_path):
+    for kind in ("images", "labels"):
+        (tmp_path / kind).mkdir()
+        for number in range(4):
+            volume = itk.image_from_array(np.zeros((4, 5, 6), np.uint8))
+            itk.imwrite(volume, str(tmp_path / kind / f"{number}{suffix}"))
+    patterns = f"images/{{id}}{suffix}", f"labels/{{id}}{suffix}"
+    found = paired_datalists(tmp_path, *patterns)
+    assert {name: len(cases) for name, cases in found.items()} == {"training": 3, "validation": 1}
+    volume.SetOrigin((3.0, 0.0, 0.0))
+    itk.imwrite(volume, str(tmp_path / "labels" / f"3{suffix}"))
+    with pytest.raises(DataError, match=rf"labels/3\{suffix}: its affine .* differs from that of 3\{suffix}"):
+        paired_datalists(tmp_path, *patterns)
+
+
 # patients
 
 

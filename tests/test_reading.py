@@ -66,8 +66,7 @@ def test_other_users_of_yaml_are_left_alone(tmp_path):
 
 def test_a_number_arrives_in_a_study_a_preset_and_a_bundle(tmp_path):
     file = own_bundle(tmp_path)
-    with file.open("a") as stream:
-        stream.write("learning_rate: 1e-4\n")
+    file.write_text(file.read_text().replace("learning_rate: 0.001", "learning_rate: 1e-4"))
     assert main(["bundle", "compose", str(tmp_path)]) == 0
     assert json.loads((file.parent / "configs" / "train.json").read_text())["learning_rate"] == 1e-4
     (file.parent / "presets.yaml").write_text("cpu: {learning_rate: 1e-4}\n")
