@@ -59,7 +59,7 @@ def sharp(server, tmp_path_factory):
     """Train for long enough that the labels are of all classes, and register."""
     output = tmp_path_factory.mktemp("sharp")
     overrides = options("wbc", output, epochs=8, sample_count=20, learning_rate=0.01, iel_steps=0)
-    run(configs("wbc", "train"), **overrides, tracking_uri=server.uri, register_model="sharp")
+    run(configs("wbc", "train"), **{**overrides, "tracking_uri": server.uri}, register_model="sharp")
     return output
 
 

@@ -744,7 +744,7 @@ def test_a_slow_server_is_waited_for_while_it_takes_something(server, tmp_path):
 
 
 def test_a_resumed_training_tracks_where_it_is_told(server, tmp_path):
-    run(configs("wbc", "train"), **options("wbc", tmp_path, epochs=1))
+    run(configs("wbc", "train"), **options("wbc", tmp_path, epochs=1, experiment_name="moved"))
     moved = options("wbc", tmp_path, epochs=2, resume=True, tracking_uri=server.uri, experiment_name="moved")
     run(configs("wbc", "train"), **moved)
     run(configs("wbc", "train"), **{**moved, "tracking_uri": None})  # stays where it was
