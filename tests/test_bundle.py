@@ -42,6 +42,8 @@ import monai_iels
 import monai_iels.bundle
 from monai_iels._cli import main
 from monai_iels.data import SOURCES
+from monai_iels.study._definition import check_overrides, read_study
+from monai_iels.study._plan import make_plan
 
 METRICS = {"val_mean_dice", "val_mean_iou", "val_roughness", "val_convexity"}
 
@@ -79,13 +81,25 @@ def test_a_stale_file_is_named(tmp_path, capsys):
     assert main(["bundle", "check", str(tmp_path)]) == 1
     assert capsys.readouterr().err.startswith(f"{file} is not what compose writes: run monai-iels bundle compose")
     assert main(["bundle", "compose", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == f"Wrote {file}\n"
     assert main(["bundle", "check", str(tmp_path)]) == 0
+    assert main(["bundle", "compose", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.startswith("Nothing changed: ")
 
 
 def test_a_bundle_of_your_own(tmp_path, capsys):
     file = own_bundle(tmp_path)
+    assert main(["data", "check", str(file.parent), "--root", str(tmp_path / "data")]) == 1
+    assert "has no configs/train.json: run monai-iels bundle compose" in capsys.readouterr().err
     assert main(["bundle", "compose", str(tmp_path)]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == len([p for p in file.parent.rglob("*") if p.is_file()]) - 1
+    assert main(["data", "check", str(file.parent), "--root", str(tmp_path / "data")]) == 0
+    assert "mine in " in (found := capsys.readouterr().out)
+    assert "20 files opened; 8 training, 2 validation.\nNo problem found." in found
     readme = (tmp_path / "mine" / "docs" / "README.md").read_text("utf-8")
+    assert "images/{id}.png  an image" in readme
+    assert "20 % of the cases are for validation, chosen by `split_seed`." in readme
+    assert "_target_" not in readme
     assert "bundles/mine/configs/train.json" in readme
     assert "our hospital, not public" in readme + (tmp_path / "mine" / "docs" / "data_license.txt").read_text("utf-8")
     assert not re.search("wbc|WBC|GPL|None of", readme)
@@ -96,7 +110,7 @@ def test_a_bundle_of_your_own(tmp_path, capsys):
     assert len(history(tmp_path / "out")) == 2
     assert len(workflow.parser.get_parsed_content("validate#dataset")) == 2
     journal = (tmp_path / "out" / "tracking" / "journal.jsonl").read_text()
-    assert json.loads(journal.splitlines()[0])["name"].startswith("mine-2")
+    assert json.loads(journal.splitlines()[0])["name"].startswith("mine-")
     run([training, str(file.parent / "configs" / "evaluate.json")], **out, track=False)
     cases = (tmp_path / "out" / "evaluation" / "cases.csv").read_text().splitlines()
     assert [line.split(",")[0] for line in cases] == ["case", "case0.png", "case5.png"]
@@ -104,6 +118,51 @@ def test_a_bundle_of_your_own(tmp_path, capsys):
     with pytest.raises(monai_iels.bundle.RunError) as caught:
         run(training, **{**out, "dataset_dir": "synthetic"})
     assert "--dataset_dir" in str(caught.value)
+
+
+def test_a_check_of_your_own_data_names_everything_that_is_wrong(tmp_path, capsys):
+    file = own_bundle(tmp_path)
+    assert main(["bundle", "compose", str(tmp_path)]) == 0
+    check = ["data", "check", str(file.parent), "--root"]
+    assert main([*check, str(file.parent)]) == 1
+    found = capsys.readouterr().out
+    assert "images: there is no such folder here, only LICENSE, configs, dataset.yaml, docs, scripts. Give the" in found
+    assert "official" not in found
+    labels = tmp_path / "data" / "labels"
+    Image.fromarray(np.full((40, 50), 7, np.uint8)).save(labels / "case3.png")
+    (labels / "case5.png").write_bytes((labels / "case5.png").read_bytes()[:-20])
+    assert main([*check, str(tmp_path / "data"), "--json"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    problems = {problem["kind"]: problem for problem in report["problems"]}
+    assert set(problems) == {"truncated", "values"}
+    assert problems["truncated"]["file"] == str(labels / "case5.png")
+    assert "case3.png (7)" in problems["values"]["problem"]
+
+
+def test_a_study_of_your_own_needs_no_presets(tmp_path):
+    file = own_bundle(tmp_path)
+    assert main(["bundle", "compose", str(tmp_path)]) == 0
+    study = file.parent / "studies" / "layer.yaml"
+    study.parent.mkdir()
+    study.write_text("bundle: mine\nseeds: 1\nvariants: {U-Net: {iel_steps: 0}}\n")
+    found = read_study(study)
+    check_overrides(found)
+    (training,) = make_plan(found, tmp_path / "out", "cpu", str(tmp_path / "data"), None).trainings()
+    assert training.arguments["features"] == [8, 16, 32, 64, 128, 8]
+    (file.parent / "presets.yaml").write_text("cpu: {epochs: 3}\npaper: {iel_steps: 7}\n")
+    (training,) = make_plan(found, tmp_path / "out", "cpu", str(tmp_path / "data"), None).trainings()
+    assert training.arguments["epochs"] == 3
+    assert "features" not in training.arguments
+    (training,) = make_plan(found, tmp_path / "out", "paper", str(tmp_path / "data"), None).trainings()
+    assert training.arguments["iel_steps"] == 0  # the variant goes first
+
+
+@pytest.mark.parametrize(("argument", "sentence"), [("validaton: 0.2", "unexpected keyword argument 'validaton'")])
+def test_a_mistyped_argument_of_your_datalists(argument, sentence, tmp_path, capsys):
+    file = own_bundle(tmp_path)
+    file.write_text(file.read_text().replace("  validation: 0.2", f"  {argument}"))
+    assert main(["bundle", "compose", str(tmp_path)]) == 1
+    assert re.match(rf"{re.escape(str(file))}: datalists: .*{sentence}", capsys.readouterr().err)
 
 
 def test_a_volume_is_turned_alike_in_training_and_prediction(tmp_path):
@@ -400,6 +459,49 @@ def test_noise_is_in_training_labels_only(tmp_path):
     torch.testing.assert_close(changed[0.0]["validate"], changed[0.3]["validate"])
     difference = (changed[0.0]["train"] != changed[0.3]["train"]).float().mean()
     assert 0.1 < difference < 0.3
+
+
+def test_fine_tuning_starts_from_the_weights_of_another_training(trained, tmp_path):
+    """WBC's weights fit WBC entirely, and DSB2018, which has one class less, but for the last layer."""
+    file = Path(shutil.copy(trained / "wbc" / "model.pt", tmp_path))
+    weights = torch.load(file, weights_only=True)
+    for name, fitting in (("wbc", len(weights)), ("dsb2018", len(weights) - 2)):
+        overrides = options(name, tmp_path / name, pretrained=str(file), epochs=1, track=True)
+        workflow = create_workflow(config_file=configs(name, "train"), **overrides)
+        network, trainer = (workflow.parser.get_parsed_content(key) for key in ("network_def", "train#trainer"))
+        first = {}
+        trainer.add_event_handler(Events.ITERATION_STARTED(once=1), copy_weights, network, first)
+        workflow.run()
+        assert sum(torch.equal(first[key], weights[key]) for key in first) == fitting
+        log = (tmp_path / name / "training.log").read_text()
+        assert f"The training starts from the weights in {file}" in log
+        assert ("last layer (final_conv), which has another number of classes" in log) is (name == "dsb2018")
+        assert json.loads((tmp_path / name / "config.json").read_text())["pretrained"] == str(file)
+        assert str(file) in (tmp_path / name / "tracking" / "journal.jsonl").read_text()
+    assert history(tmp_path / "wbc")[0]["loss"] < history(trained / "wbc")[1]["loss"]
+    file.unlink()  # a training that is resumed has its own weights
+    run(configs("wbc", "train"), **options("wbc", tmp_path / "wbc", pretrained=str(file), resume=True))
+    assert len(history(tmp_path / "wbc")) == 2
+
+
+def copy_weights(network, target):
+    target.update({key: value.clone() for key, value in network.state_dict().items()})
+
+
+@pytest.mark.parametrize(
+    ("file", "sentence"),
+    [
+        ("model.pt", r"model\.pt: these are weights of another network \('conv_0.*; set --features as in the training"),
+        ("last.pt", r"last\.pt: this is the state of a training; set --pretrained to the model\.pt beside it"),
+        ("none.pt", r"none\.pt: there are no weights of a network; train first, or set --pretrained"),
+        ("history.csv", r"history\.csv: cannot be read as weights \(.*\); set --pretrained to a sound file"),
+    ],
+)
+def test_weights_that_cannot_be_fine_tuned(file, sentence, trained, tmp_path):
+    overrides = options("wbc", tmp_path / "out", pretrained=str(trained / "wbc" / file), features=[8, 8, 8, 8, 8, 8])
+    with pytest.raises(monai_iels.bundle.RunError, match=sentence):
+        run(configs("wbc", "train"), **overrides)
+    assert not (tmp_path / "out" / "config.json").exists()
 
 
 def test_no_steps_is_the_baseline_and_a_warm_up_grows(tmp_path):
