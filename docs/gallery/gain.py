@@ -26,7 +26,8 @@ from matplotlib.figure import Figure
 from monai_iels import HeatDiffusion
 
 FIGURES = Path(__file__).parents[1] / "figures"
-SETTINGS = {"WBC": (2.0, 20), "DSB2018": (2.0, 30), "DRIVE": (2.0, 10), "the paper's text, WBC": (1.0, 20)}
+SETTINGS = {"WBC": (2.0, 20), "DSB2018": (2.0, 15), "the paper, DSB2018": (2.0, 30), "DRIVE": (2.0, 10)}
+SETTINGS["the paper's text, WBC"] = (1.0, 20)
 
 
 def main() -> None:
@@ -69,7 +70,16 @@ def curves() -> Figure:
         right.semilogy(counts, gains, color="C3" if spacing == 1.0 else "C0")
         gain = HeatDiffusion(spacing).gain(dt=-0.1, steps=steps, spatial_dims=2)
         right.semilogy(steps, gain, "o", color="black")
-        right.annotate(f"{name}: {gain:,.0f}", (steps, gain), xytext=(4, -12), textcoords="offset points", fontsize=8)
+        right.annotate(
+            f"{name}: {gain:,.0f}",
+            (steps, gain),
+            xytext=(3, -3),
+            textcoords="offset points",
+            fontsize=8,
+            rotation=0 if spacing == 1.0 else -25,
+            va="top",
+        )
+    right.set_ylim(bottom=1e-3)
     right.axhspan(1e3, right.get_ylim()[1], color="tab:red", alpha=0.1)
     right.axhline(1e3, color="tab:red", lw=1)
     right.text(1, 1e15, "layers warn: too strong to train", color="tab:red", va="top", fontsize=9)
