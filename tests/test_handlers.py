@@ -43,6 +43,7 @@ from monai_iels.handlers._layer_pictures import in_words
 from monai_iels.handlers._phases import Phases, attach
 from monai_iels.tracking import Journal
 
+OF_THE_FOLDER = ("mlflow.source.name", "mlflow.note.content")  # tags that name it
 SETTINGS = {"track": True, "iel_warmup": 2, "lr_step": 1, "noise_fraction": 0.2, "epochs": 3, "sample_count": 6}
 
 
@@ -66,13 +67,12 @@ def outputs(folder):
     entries = []
     for entry in Journal(run_folder.tracking).entries():
         content = json.loads(entry.to_line())
-        for name in ("time", "key", "tracking_uri"):
+        for name in ("time", "key", "tracking_uri", "weights"):
             content.pop(name, None)
         if entry.kind == "open":
             content.pop("name")
-        if entry.kind in ("metrics", "params"):
-            for name in ("seconds", "output_dir", "bundle_root", "cache_dir"):
-                content["values"].pop(name, None)
+        for name in ("seconds", "output_dir", "bundle_root", "cache_dir", "tracking_uri", *OF_THE_FOLDER):
+            content.get("values", {}).pop(name, None)
         entries.append(content)
     return {
         "history": run_folder.read_history().drop(columns="seconds").to_dict("records"),
