@@ -162,7 +162,7 @@ def test_a_study_ends_with_its_table_its_files_and_what_to_type_next(tiny):
     assert Path(*shlex.split(command[1])).name == "inference.json"
     assert Path(*shlex.split(command[1])).exists()
     assert f"mlflow ui --backend-store-uri {shlex.quote(Journal(out / 'tracking').address())}" in log
-    assert "docs/do/bundle.md" in log
+    assert "docs/start/tutorial.md" in log
     for text in (log, (out / "u-net" / "seed-0" / "console.log").read_text()):
         assert "INFO" not in text  # of MONAI and MLflow
 

@@ -166,8 +166,8 @@ def gains() -> Figure:
         table = table[~table.index.str.contains("warm-up|of 0.2")]
         values = table.index.str.extract(r"gain (\d+)", expand=False).astype(float)
         axis.plot(values, table.dice, style, color=color, label=label)
-    axis.axvspan(6, 240, color="#1a7f37", alpha=0.08)
-    axis.text(6.5, 0.6, "useful: 6 to 240;\nsmaller is safer", color="#1a7f37", va="top", fontsize=10)
+    axis.axvspan(6, 40, color="#1a7f37", alpha=0.08)
+    axis.text(15.5, 0.5, "useful:\n6 to 40", color="#1a7f37", va="top", ha="center", fontsize=10)
     axis.axvspan(1000, 2e5, color="#b3261e", alpha=0.08)
     axis.text(1100, 0.98, "a layer warns when\nits gain is above 1000", color="#b3261e", va="top", fontsize=10)
     axis.set(xscale="log", xlim=(0.8, 2e5), ylim=(-0.03, 1), xlabel="gain (1 is no layer)", ylabel="Dice, one seed")

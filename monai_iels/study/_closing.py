@@ -59,7 +59,7 @@ def _next_steps(results: Results, files: StudyFolder) -> Iterator[str]:
     tracked = Journal(files.tracking).progress()
     yield f"Predict your own images ({best.variant}):"
     yield f"  {bundle_command(_arguments(files, best))} --dataset_dir YOUR_IMAGES"
-    yield "Train with your own data:\n  docs/do/bundle.md"
+    yield "Train with your own data:\n  docs/start/tutorial.md"
     yield "Compare all trainings in the browser:"
     yield how_to_look(tracked.address, tracked.experiment_id, str(tracked.run_id))
 

@@ -111,7 +111,8 @@ def _train(trainings: Sequence[Training], jobs: int, backend: str, environment: 
     if len(todo) < len(trainings):
         logger.info(f"{len(trainings) - len(todo)} of {len(trainings)} trainings are already finished.")
     if todo:
-        logger.info(f"Training {', '.join(map(str, todo[:jobs]))}{' ...' if len(todo) > jobs else ''}")
+        first = "; ".join(f"{training.variant} (seed {training.seed})" for training in todo[:jobs])
+        logger.info(f"Training: {first}{' ...' if len(todo) > jobs else ''}")
     threads = max(1, joblib.cpu_count() // jobs) if backend == "threading" else None
     processes = TrainingProcesses(threads, environment)
     done: list[Outcome] = []
