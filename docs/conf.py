@@ -45,6 +45,7 @@ nb_execution_mode = "force"
 nb_execution_raise_on_error = True
 nb_execution_timeout = 300
 nb_merge_streams = True
+nb_output_stderr = "remove"
 html_theme = "furo"
 html_static_path = ["_static"]
 html_css_files = ["pages.css"]
