@@ -33,6 +33,7 @@ def pytest_xdist_auto_num_workers(config):
     return min(cores, 8) if any(Path(word).is_dir() for word in config.args) else 0
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist then reads the groups
 def pytest_collection_modifyitems(items):
     """Keep a file's tests, which share fixtures, in one worker, and begin with the longest files."""
     for item in items:

@@ -103,6 +103,20 @@ def test_keys_of_your_own_are_known_when_you_say_so(tmp_path):
     assert parser.get_parsed_content("my_key") == 3
 
 
+def test_keys_of_your_own_are_known_to_what_follows_a_training(tmp_path, capsys):
+    """Evaluation by the file that the training wrote, and prediction; the layer that never works fully is announced."""
+    own = {"my_key": 3, "known_keys": ["my_key"]}
+    run(configs("wbc", "train"), **options("wbc", tmp_path, epochs=1, iel_warmup=4, iel_steps=5), **own)
+    assert "The layer warms up for 4 epochs, but the training has only 1: it never works fully." in capsys.readouterr().err
+    evaluate, inference = (read_json(tmp_path / f"{name}.json") for name in ("evaluate", "inference"))
+    assert evaluate["my_key"] == 3
+    run(**evaluate, logging_file=False)
+    assert (tmp_path / "evaluation" / "cases.csv").exists()
+    Image.fromarray(np.zeros((40, 40, 3), np.uint8)).save(tmp_path / "image.png")
+    run(**inference, logging_file=False, dataset_dir=str(tmp_path / "image.png"), **own)
+    assert (tmp_path / "predictions" / "image_label.png").exists()
+
+
 def test_two_bundles_in_one_process_use_their_own_scripts(tmp_path):
     """Each bundle's module is loaded by its path, so that neither shadows the other, in any order."""
     Image.fromarray(np.zeros((40, 40, 3), np.uint8)).save(tmp_path / "image.png")

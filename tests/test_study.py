@@ -212,6 +212,7 @@ def test_other_settings_are_not_mixed_in(tiny, capsys):
         ("{bundle: wbc, variants: {a: {}}, seeds: many}", "'seeds' must be at least 1, got many"),
         ("{bundle: wcb, variants: {a: {}}, seeds: 1}", "there is no bundle 'wcb'"),
         ("{bundle: WBC, variants: {a b: {}, a-b: {}}, seeds: 1}", "must differ in letters or digits"),
+        ("{bundle: WBC, variants: {noisy / truth: {}}, seeds: 1}", "a variant cannot be called 'truth'"),
         ("{bundle: WBC, variants: {a: {epoch: 3}}, seeds: 1}", "'epochs'"),
         ("{bundle: WBC, variants: {5: {}}, seeds: 1}", "variant '5' must be a name with overrides"),
         ("{bundle: WBC, variants: {a: {1: 2}}, seeds: 1}", "variant 'a' must be a name with overrides"),

@@ -33,7 +33,8 @@ _GEOMETRY = {
     "probable class is taken. The Hausdorff distance in evaluation is in pixels of the resized image",
     3: "a volume is turned and resampled as in training and predicted window by window, the probabilities are brought\n"
     "back, and the most probable class is taken. Each DICOM series of a folder is predicted, and named by\n"
-    "its series. The Hausdorff distance in evaluation is in voxels of training",
+    "its series. The Hausdorff distance in evaluation is in mm if the voxels of training measure 1 mm, otherwise in\n"
+    "voxels",
 }
 
 

@@ -43,9 +43,9 @@ def describe_run(
         metadata: of its bundle.
         layer: the physics.
         network: the network that is trained.
-        datalists: all cases; those for training and validation are read, to know their contents again.
+        datalists: all cases; those that training and evaluation use are read, to know their contents again.
     """
-    used = {name: cases for name, cases in datalists.items() if name != "test"}
+    used = {name: cases for name, cases in datalists.items() if name in ("training", "validation", settings["section"])}
     digests = {name: fingerprint({name: cases}) for name, cases in used.items()}
     parameters: dict[str, Any] = {}
     for key, value in settings.items():

@@ -114,7 +114,7 @@ class Run:
 
     @one_sentence()
     def start(self) -> None:
-        """See that the output folder can be written to, and say so if the data are only drawn.
+        """See that the output folder can be written to; warn of drawn data, and of a layer that hardly takes part.
 
         Raises:
             RunError: if it cannot be written to.
@@ -125,6 +125,12 @@ class Run:
         if self["dataset_dir"] == SYNTHETIC:
             logger.warning(
                 "=== EMBEDDED SAMPLE: these images are drawn. Set --dataset_dir to the folder of the real data set. ==="
+            )
+        epochs, warmup = self["epochs"], self["iel_warmup"]
+        if self["iel_steps"] and warmup >= epochs:
+            logger.warning(
+                f"The layer warms up for {warmup} epochs, but the training has only {epochs}: it never works fully. "
+                f"Lower --iel_warmup, to {epochs // 3} for example."
             )
 
     @one_sentence()
@@ -195,7 +201,7 @@ class Run:
         overlays = [str(configs / f"{name}.json") for name in ("train", "evaluate")]
         folder.write_configs(
             config=config,
-            evaluate={"config_file": overlays, **settings},
+            evaluate={"config_file": overlays, "known_keys": self["known_keys"], **settings},
             inference={"config_file": str(configs / "inference.json"), **inference},
         )
 

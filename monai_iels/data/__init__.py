@@ -15,7 +15,7 @@ A new data set needs
 1. a reader: ``monai_iels/data/_NAME.py`` with a :class:`Source`, which consists of texts and two functions. ``find``
    lists the files of each section, mostly with ``search.folder``, ``pair`` and ``split``; ``sample`` draws one case in
    the official layout. Add the source to ``SOURCES`` in ``_datalists.py``. ``_wbc.py`` is the shortest example;
-2. a drawing of one image and its label, for tests and first steps without the data;
+2. a drawing of one image and its label, ``iels_drawings/NAME.py``, for tests and first steps without the data;
 3. ``bundles/NAME/dataset.yaml``, about thirty lines: image size, number of classes, and what else differs.
 
 The checker, the command line, archives, downloads and the cache then work with it as they are.

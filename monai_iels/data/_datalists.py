@@ -100,7 +100,8 @@ def paired_datalists(
         test: fraction of the cases for a section ``test``.
         group: keeps all images of one patient in one section: a regular expression whose first group in the name of
             the image file is the patient, such as ``"^(.+)_"``; or, with ``table``, the name of a column.
-        table: path of a CSV file relative to ``root``. Its first column names the cases or their image files.
+        table: path of a CSV file relative to ``root``. Its first column names the image files, with or without
+            their endings.
 
     Returns:
         one datalist per section, as MONAI's data sets take them.

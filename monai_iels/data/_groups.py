@@ -63,7 +63,7 @@ def _by_column(files: Sequence[str], column: str, table: Path) -> list[str]:
     if column not in columns[1:]:
         raise ValueError(f"group must be a column of {table} after the first ({', '.join(columns)}), got '{column}'")
     groups = {row[columns[0]]: row[column] or "" for row in rows}
-    return [groups.get(file) or groups.get(file.partition(".")[0]) or "" for file in files]
+    return [groups.get(file) or groups.get(Path(file.removesuffix(".gz")).stem) or "" for file in files]
 
 
 def warn_of_several(names: Sequence[str]) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 
 import ignite.distributed as idist
 import torch
-from monai.networks.utils import eval_mode, train_mode
+from monai.networks.utils import eval_mode
 
 from monai_iels._files import atomic
 from monai_iels._pictures import Sheet, Tile, tiles
@@ -101,10 +101,11 @@ class LayerPictures:
 
     def _row(self, case: Mapping[str, Any], device: torch.device) -> dict[str, Tile]:
         image = case["image"].as_tensor()[None].to(device)
-        with train_mode(self.iel_net), torch.no_grad():
-            trained = self.iel_net(image)[0]
         with eval_mode(self.iel_net):
             evaluated = self.postprocessing({**case, "pred": self.iel_net(image)[0].cpu()})["pred"]
+            self.iel_net.training = True  # the layer takes part, but batch statistics stay as they are
+            trained = self.iel_net(image)[0]
+            self.iel_net.training = False
         labels = {"noisy label": "label_with_noise"} if "label_with_noise" in case else {"training label": "label"}
         classes = {"truth": case.get("truth", case["label"])[0]}
         classes |= {title: case[key][0] for title, key in labels.items()}

@@ -216,6 +216,8 @@ class EvaluationReport:
                 f"an evaluation runs in one process, got {idist.get_world_size()}; run it without torchrun"
             )
         self.panels: list[Panel] = []
+        self.diagonals: list[float] = []
+        self.units: set[str] = set()
         engine.add_event_handler(Events.ITERATION_COMPLETED, self.collect)
         engine.add_event_handler(Events.COMPLETED, self.write)
 
@@ -223,8 +225,8 @@ class EvaluationReport:
         """Keep a small picture of each case."""
         for item, output in zip(engine.state.batch, engine.state.output, strict=True):
             image, truth, guess = (output[key].detach().cpu().numpy() for key in ("image", "label", "pred"))
-            self.diagonal = float(np.linalg.norm(truth.shape[1:]))
-            self.unit = _unit(item["image"])
+            self.diagonals.append(float(np.linalg.norm(truth.shape[1:])))
+            self.units.add(_unit(item["image"]))
             row = tiles(image, {"truth": truth.argmax(0), "prediction": guess.argmax(0)}, largest=256)
             self.panels.append(Panel(_name(item), 0.0, row))
 
@@ -261,7 +263,8 @@ class EvaluationReport:
         for name, details in metric_details.items():
             metric, values = name.removeprefix("val_"), _per_part(details)
             if metric.startswith("hausdorff"):
-                metric, values = f"{metric}_{self.unit}", values.nan_to_num(*3 * [self.diagonal])
+                metric += f"_{self.units.pop() if len(self.units) == 1 else 'voxels'}"
+                values = values.where(values.isfinite(), torch.tensor(self.diagonals)[:, None])  # a class was missed
             cases[metric] = values.where(values.isfinite(), torch.nan).nanmean(dim=1).numpy()
             parts = regions if metric.startswith("convexity") else self.classes[1:]
             if values.shape[1] == len(parts) > 1:

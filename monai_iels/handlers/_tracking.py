@@ -116,11 +116,10 @@ class Tracking:
         raise error
 
     def _close(self, status: str, stopped: str = "") -> None:
-        try:
+        with contextlib.ExitStack() as stack:  # each of them happens, whatever becomes of those before
+            stack.callback(self.signals.release)
+            stack.callback(self.recorder.close, status, self._files(), stopped)
             self.recorder.log_best_and_last(self.folder, self.run_name)
-            self.recorder.close(status, self._files(), stopped)
-        finally:
-            self.signals.release()
 
     def _files(self) -> Iterator[Path]:
         for name in self.artifacts:

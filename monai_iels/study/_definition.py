@@ -30,6 +30,7 @@ Overrides: TypeAlias = dict[str, Any]
 
 _CPU: Overrides = {"features": [8, 16, 32, 64, 128, 8], "epochs": 10, "learning_rate": 0.001}
 _KEYS = {"bundle", "variants", "seeds"}
+_COLUMNS = {"image", "truth", "noisy label"}
 _SET_BY_THE_STUDY = {"bundle_root", "cache_dir", "dataset_dir", "experiment_name", "output_dir", "resume"}
 _SET_BY_THE_STUDY |= {"run_name", "run_tags", "seed", "track", "tracking_uri"}
 
@@ -74,6 +75,8 @@ def read_study(file: Path, seeds: int | None = None) -> Study:
         if not isinstance(overrides, dict) or not all(isinstance(key, str) for key in (name, *overrides)):
             kind = "a name with overrides, such as {iel_steps: 0}"
             raise ValueError(f"{file}: variant '{name}' must be {kind}, got {overrides}")
+    if taken := _COLUMNS.intersection(name.rpartition(" / ")[2] for name in variants):
+        raise ValueError(f"{file}: a variant cannot be called '{min(taken)}', since the pictures have such a column")
     if len({slug(name) for name in variants}) < len(variants):
         raise ValueError(f"{file}: the names of the variants must differ in letters or digits, got {list(variants)}")
     count = content["seeds"] if seeds is None else seeds

@@ -140,9 +140,11 @@ def _log_progress(done: Sequence[Outcome], total: int, jobs: int) -> None:
     last = done[-1]
     missing = total - len(done)
     seconds_left = missing * sum(outcome.seconds for outcome in done) / len(done) / jobs
-    left = f"about {duration(seconds_left)} left" if missing >= jobs else f"{missing} still running"
+    left = f", {missing} still running" if missing else ""
+    if missing >= jobs:
+        left = f", about {duration(seconds_left)} left"
     reason = "" if last.status == "FINISHED" else f". The reason is in {last.training.folder.console}"
-    logger.info(f"{len(done)}/{total}  {last.training}: {last.status} after {duration(last.seconds)}, {left}{reason}")
+    logger.info(f"{len(done)}/{total}  {last.training}: {last.status} after {duration(last.seconds)}{left}{reason}")
 
 
 @contextmanager

@@ -158,9 +158,10 @@ class Journal:
         given = [entry.tracking_uri for entry in self.entries() if isinstance(entry, Open | Resumed)]
         return next((uri for uri in reversed(given) if uri), "")
 
-    def has_metrics(self, step: int) -> bool:
-        """Return whether metrics of this step are recorded."""
-        return any(isinstance(entry, Metrics) and entry.step == step for entry in self.entries())
+    def has_metrics(self, step: int, name: str) -> bool:
+        """Return whether a metric of this step is recorded."""
+        metrics = (entry for entry in self.entries() if isinstance(entry, Metrics) and entry.step == step)
+        return any(name in entry.values for entry in metrics)
 
     def status(self, since: float = 0.0) -> str | None:
         """Return how the run ended; None if it is running, or ended before the time ``since`` (seconds)."""

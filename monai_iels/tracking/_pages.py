@@ -21,6 +21,7 @@ import json
 import shlex
 import shutil
 import sys
+from pathlib import Path
 
 from monai_iels._run_folder import KEY_METRIC
 
@@ -66,7 +67,8 @@ def how_to_look(address: str, experiment_id: str, run_id: str) -> str:
     host = address if _is_server(address) else _LOCAL
     lines = [f"{_page(host, experiment_id, run_id)} (this run)", f"{_page(host, experiment_id)} (all runs)"]
     if host == _LOCAL:
-        python = "" if shutil.which("mlflow") else f"{shlex.quote(sys.executable)} -m "
+        own = Path(sys.executable).with_name("mlflow")
+        python = "" if shutil.which("mlflow") == str(own) else f"{shlex.quote(sys.executable)} -m "
         lines.insert(0, python + view_command(address))
     return "\n".join(f"  {line}" for line in lines)
 

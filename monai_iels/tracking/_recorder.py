@@ -90,7 +90,7 @@ class Recorder:
 
     def log_metrics(self, step: int, values: Mapping[str, float]) -> None:
         """Record the metrics of a step, unless they were recorded before an interruption."""
-        if self._courier is None or self.journal.has_metrics(step):
+        if self._courier is None or self.journal.has_metrics(step, next(iter(values))):
             return
         self.journal.append("metrics", step=step, values=dict(values))
         self._courier.notify()

@@ -118,7 +118,8 @@ def parser_at_work() -> ConfigParser | None:
 
 def _check_settings(parser: ConfigParser) -> None:
     """Refuse a mistyped key, or a value that cannot be used, before anything is built."""
-    known = ConfigParser.load_config_file(Path(__file__).parents[1] / "configs" / "inference.json").keys()
+    config = ConfigParser.load_config_file(Path(__file__).parents[1] / "configs" / "inference.json")
+    known = {*config, *parser.get("known_keys", ()), "is_not_rank0", "save_execute_config"}  # MONAI adds the last two
     for key in parser.get():
         if key not in known and key != ConfigParser.meta_key:
             raise RunError(unknown_key(key, known))
