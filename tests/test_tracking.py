@@ -548,7 +548,7 @@ def test_a_journal_with_links_is_refused(name, tmp_path, capsys):
         "{",
         "[]",
         "{}",
-        '{"kind": "dataset", "time": 1, "cases": "9"}',
+        '{"kind": "data", "time": 1, "cases": "9"}',
         '{"kind": "shell", "time": 1}',
         '{"kind": "params", "time": 1}',
     ],

@@ -138,7 +138,7 @@ class Model(Metrics):
 
 
 @dataclass(frozen=True)
-class Dataset(Entry):
+class Data(Entry):
     """Cases that the run used: of which data, from where, and for what."""
 
     name: str
@@ -163,7 +163,7 @@ class Artifact(Entry):
     place: str
 
 
-_CLASSES = (Open, Resumed, Status, Metrics, Params, Tags, Dataset, Model, Artifact)
+_CLASSES = (Open, Resumed, Status, Metrics, Params, Tags, Data, Model, Artifact)
 KINDS = {its_class.__name__.lower(): its_class for its_class in _CLASSES}
 
 

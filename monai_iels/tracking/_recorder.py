@@ -77,7 +77,7 @@ class Recorder:
             journal.append("params", values=settings)
             journal.append("tags", values=dict(description.tags))
             for dataset in description.datasets:
-                journal.append("dataset", **dataset)
+                journal.append("data", **dataset)
             self._add_files(files)
         else:
             before = {**journal.tags_and_parameters(), "resume": settings.get("resume")}
