@@ -27,7 +27,7 @@ from torch.utils.checkpoint import checkpoint
 from monai_iels.evolutions.base import Evolution
 from monai_iels.grid import Spacing, as_field, check_dt, check_spacing, check_steps, power, spacing_per_axis
 from monai_iels.operators.balls import ball_size, count_within
-from monai_iels.operators.stencil import gradient_norm
+from monai_iels.operators.stencil import Scheme, gradient_norm
 
 __all__ = ["ConvexCurveMotion"]
 
@@ -65,6 +65,7 @@ class ConvexCurveMotion(Evolution):
         regions: groups of channels; with ``activation="sigmoid"`` one channel each.
         activation: "softmax" for exclusive classes, "sigmoid" for independent channels.
         spacing: distance between pixels, one number or one per spatial axis.
+        gradient: "both" takes the steeper of the two differences along each axis, "central", the paper's, their mean.
 
     Raises:
         ValueError: if a radius or the band is below 1, a region is empty, names a channel twice or a negative one, or
@@ -86,6 +87,7 @@ class ConvexCurveMotion(Evolution):
     regions: Sequence[Sequence[int]] = ((1,),)
     activation: Literal["softmax", "sigmoid"] = "softmax"
     spacing: Spacing = 1.0
+    gradient: Scheme = "central"
 
     order: ClassVar[int] = 1
 
@@ -111,6 +113,8 @@ class ConvexCurveMotion(Evolution):
             raise ValueError(f"Expected each region once, got {self.regions}.")
         if self.activation not in ("softmax", "sigmoid"):
             raise ValueError(f"Expected `activation` to be 'softmax' or 'sigmoid', got {self.activation!r}.")
+        if self.gradient not in ("central", "both"):
+            raise ValueError(f"Expected `gradient` to be 'central' or 'both', got {self.gradient!r}.")
         if self.activation == "sigmoid" and not len(channels) == len(set(channels)) == len(self.regions):
             raise ValueError(
                 f"Expected one channel for each sigmoid region and no channel in two of them, got {self.regions}. "
@@ -168,7 +172,7 @@ class ConvexCurveMotion(Evolution):
     def _speed(self, level_sets: Callable[[Tensor], Tensor], shift: Tensor) -> Tensor:
         def phi_and_norm(shift: Tensor) -> tuple[Tensor, Tensor]:
             phi = level_sets(shift)
-            return phi, gradient_norm(phi, self.spacing)
+            return phi, gradient_norm(phi, self.spacing, self.gradient)
 
         if self._coupled:  # recomputed in the backward pass, since the derivative of a softmax would keep all logits
             phi, norm = checkpoint(phi_and_norm, shift, use_reentrant=False, preserve_rng_state=False)
