@@ -24,7 +24,19 @@ from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.direct import curve_motion_by_convolutions
 from monai_iels import ConvexCurveMotion
-from monai_iels.evolutions.curve_motion import _moving, _moving_op
+from monai_iels.operators import balls
+from monai_iels.operators.marching import _march_back_op, _march_op, _moving, _moving_op
+
+
+@pytest.fixture(params=["compiled", "torch on a CPU", "torch on other devices"], autouse=True)
+def way(request, monkeypatch):
+    """Run each test in all three ways in which the steps are computed."""
+    pytest.importorskip("numba") if request.param == "compiled" else None
+    if request.param == "torch on other devices":
+        monkeypatch.setattr(balls, "_is_on_cpu", lambda x: False)
+    is_compiled = request.param == "compiled"
+    with _march_op.set_kernel_enabled("cpu", is_compiled), _march_back_op.set_kernel_enabled("cpu", is_compiled):
+        yield request.param
 
 
 def field(*shape, seed=0):

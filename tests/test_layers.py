@@ -21,8 +21,8 @@ import torch
 from monai.data import MetaTensor
 
 from monai_iels import ConvexCurveMotion, Evolution, ForwardEvolutionLayer, HeatDiffusion, InverseEvolutionLayer
-from monai_iels.evolutions.curve_motion import _moving
 from monai_iels.evolutions.heat import _diffuse
+from monai_iels.operators.marching import _moving
 
 
 class Transport(Evolution):

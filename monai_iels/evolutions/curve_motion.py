@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import ClassVar, Literal
@@ -26,7 +26,7 @@ from torch.utils.checkpoint import checkpoint
 
 from monai_iels.evolutions.base import Evolution
 from monai_iels.grid import Spacing, as_field, check_dt, check_spacing, check_steps, power, spacing_per_axis
-from monai_iels.operators.balls import ball_size, count_within
+from monai_iels.operators.marching import concave, march, moving
 from monai_iels.operators.stencil import Scheme, gradient_norm
 
 __all__ = ["ConvexCurveMotion"]
@@ -124,8 +124,9 @@ class ConvexCurveMotion(Evolution):
     def velocity(self, u: Tensor) -> Tensor:
         """Return the field that each channel of ``u``, of shape ``(B, C, *spatial)``, is moved by."""
         field = as_field(u)
-        shift = field.new_zeros(field.shape[0], len(self.regions), *field.shape[2:])
-        speed = self._speed(self._level_sets_by_shift(field), shift)
+        phi = self.level_sets(field)
+        norm = gradient_norm(phi, self.spacing, self.gradient)
+        speed = torch.where(self.moving(phi) & (norm < torch.inf), norm, 0)
         return self._shifted(torch.zeros_like(field), speed).view_as(u)
 
     def gain(self, dt: float, steps: int, spatial_dims: int) -> float | None:
@@ -144,11 +145,11 @@ class ConvexCurveMotion(Evolution):
 
     def concave(self, phi: Tensor) -> Tensor:
         """Return the mask ``C`` of pixels at concave stretches of the boundary of ``phi > 0``."""
-        return _concave(phi, self.radii, spacing_per_axis(self.spacing, phi.ndim - 2))
+        return concave(phi, self.radii, spacing_per_axis(self.spacing, phi.ndim - 2))
 
     def moving(self, phi: Tensor) -> Tensor:
         """Return the mask ``R`` of pixels within ``band`` of ``C``, where the level set moves."""
-        return _moving_op(phi.detach(), self.radii, self.band, spacing_per_axis(self.spacing, phi.ndim - 2))
+        return moving(phi, self.radii, self.band, spacing_per_axis(self.spacing, phi.ndim - 2))
 
     @property
     def _coupled(self) -> bool:
@@ -156,29 +157,28 @@ class ConvexCurveMotion(Evolution):
         return self.activation == "softmax" and len(self.regions) > 1
 
     def _advance(self, u: Tensor, dt: float, steps: int) -> Tensor:
-        shift = u.new_zeros(u.shape[0], len(self.regions), *u.shape[2:])
-        level_sets = self._level_sets_by_shift(u)
-        for _ in range(steps):
-            shift = shift + dt * self._speed(level_sets, shift)
-        return self._shifted(u, shift) if steps else u
-
-    def _level_sets_by_shift(self, u: Tensor) -> Callable[[Tensor], Tensor]:
-        """Return the level sets as a function of the fields that the regions have been shifted by."""
+        if not steps or not u.numel():
+            return u
         if self._coupled:
-            return lambda shift: self.level_sets(self._shifted(u, shift))
+            return self._advance_coupled(u, dt, steps)
         start = self.level_sets(u)
-        return lambda shift: start + shift
+        spacing = spacing_per_axis(self.spacing, u.ndim - 2)
+        end = march(start, dt, steps, self.radii, self.band, spacing, self.gradient)
+        return self._shifted(u, torch.where(start.isfinite(), end - start, 0))
 
-    def _speed(self, level_sets: Callable[[Tensor], Tensor], shift: Tensor) -> Tensor:
+    def _advance_coupled(self, u: Tensor, dt: float, steps: int) -> Tensor:
+        """Move regions of which each also moves the level sets of the others."""
+
         def phi_and_norm(shift: Tensor) -> tuple[Tensor, Tensor]:
-            phi = level_sets(shift)
+            phi = self.level_sets(self._shifted(u, shift))
             return phi, gradient_norm(phi, self.spacing, self.gradient)
 
-        if self._coupled:  # recomputed in the backward pass, since the derivative of a softmax would keep all logits
+        shift = u.new_zeros(u.shape[0], len(self.regions), *u.shape[2:])
+        for _ in range(steps):
+            # Recomputed in the backward pass, since the derivative of a softmax would keep all logits.
             phi, norm = checkpoint(phi_and_norm, shift, use_reentrant=False, preserve_rng_state=False)
-        else:
-            phi, norm = phi_and_norm(shift)
-        return torch.where(self.moving(phi) & (norm < torch.inf), norm, 0)
+            shift = shift + dt * torch.where(self.moving(phi) & (norm < torch.inf), norm, 0)
+        return self._shifted(u, shift)
 
     def _shifted(self, u: Tensor, shift: Tensor) -> Tensor:
         channels = list(u.unbind(1))
@@ -206,24 +206,3 @@ def _log_odds(u: Tensor, region: Sequence[int]) -> Tensor:
     inside = reduce(torch.logaddexp, [u_k for k, u_k in enumerate(channels) if k in region])
     outside = reduce(torch.logaddexp, [u_k for k, u_k in enumerate(channels) if k not in region])
     return inside - outside
-
-
-def _concave(phi: Tensor, radii: Sequence[float], spacing: Sequence[float]) -> Tensor:
-    inside = phi > 0
-    crowded = torch.zeros_like(inside)
-    for radius in radii:
-        crowded |= count_within(inside, radius, spacing) > ball_size(radius, spacing) // 2
-    return crowded & (phi <= 0) & (phi > -torch.inf)
-
-
-def _moving(phi: Tensor, radii: Sequence[float], band: float, spacing: Sequence[float]) -> Tensor:
-    return count_within(_concave(phi, radii, spacing), band, spacing) > 0
-
-
-# One operation for the compiler, which would otherwise unroll hundreds of small additions a step.
-_moving_op = torch.library.custom_op("monai_iels::moving", _moving, mutates_args=())
-
-
-@_moving_op.register_fake
-def _(phi: Tensor, radii: Sequence[float], band: float, spacing: Sequence[float]) -> Tensor:
-    return torch.empty_like(phi, dtype=torch.bool, memory_format=torch.contiguous_format)

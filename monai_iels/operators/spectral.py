@@ -12,18 +12,20 @@
 """The modes of the Neumann Laplacian: cosines (DCT-II), by fast Fourier transforms of the field's own length.
 
 The DCT-II of a sequence is read off the real FFT of the same sequence in the order 0, 2, 4, ..., 5, 3, 1 (Makhoul,
-1980): turned by a quarter of a sample, its k-th value is ``c_k - i c_{M-k}``. Real and imaginary part are simply kept
-side by side, so a transformed axis holds its coefficients in the order ``0, M, 1, M-1, 2, ...``.
+1980): turned by a quarter of a sample, its k-th value is ``c_k - i c_{M-k}``. Real and imaginary part simply stay side
+by side: each transformed axis has ``M // 2 + 1`` entries, and adds an axis of two at the end, for ``c_k`` and
+``-c_{M-k}``. Orders and phases are made once for a size and kept.
 """
 
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 
-from monai_iels.grid import Spacing, spacing_per_axis
+from monai_iels.grid import Spacing, spacing_per_axis, spatial_axes
 
 __all__ = ["eigenvalues", "from_modes", "to_modes"]
 
@@ -39,36 +41,48 @@ def eigenvalues(shape: tuple[int, ...], spacing: Spacing, like: Tensor) -> Tenso
         spacing: distance between pixels, one number or one per spatial axis.
         like: tensor that gives device and precision.
     """
+    dims = len(shape)
     total = like.new_zeros(())
-    for size, h in zip(shape, spacing_per_axis(spacing, len(shape)), strict=True):
+    for axis, (size, h) in enumerate(zip(shape, spacing_per_axis(spacing, dims), strict=True)):
         k = torch.arange(size // 2 + 1, dtype=like.dtype, device=like.device)
-        mode = torch.stack([k, size - k], -1).flatten()
-        total = total[..., None] - (2 / h * torch.sin(mode * (math.pi / (2 * size)))) ** 2
+        mode = torch.stack([k, size - k], -1)
+        value = -((2 / h * torch.sin(mode * (math.pi / (2 * size)))) ** 2)
+        # The pairs of the last axis are made first, so they come first.
+        place = [1] * (2 * dims)
+        place[axis], place[2 * dims - 1 - axis] = mode.shape
+        total = total + value.view(place)
     return total
 
 
 def to_modes(u: Tensor) -> Tensor:
-    """Transform every spatial axis of ``(B, C, *spatial)``; one of ``M`` pixels becomes ``2 * (M // 2 + 1)`` long."""
-    for _ in range(u.ndim - 2):
-        size = u.shape[-1]
-        u = torch.cat([u[..., ::2], u[..., 1::2].flip(-1)], -1)
-        u = torch.view_as_real(torch.fft.rfft(u).mul_(_quarter_turn(-1, size, u))).flatten(-2).movedim(-1, 2)
+    """Transform every spatial axis of ``(B, C, *spatial)``, the last one first."""
+    for axis in reversed(spatial_axes(u)):
+        order, turn = _phases(-1, u.shape[axis], u.dtype, u.device)
+        modes = torch.fft.rfft(u.index_select(axis, order), dim=axis)
+        u = torch.view_as_real(modes.mul_(_along(axis, turn, modes)))
     return u
 
 
 def from_modes(coefficients: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Invert :func:`to_modes` for a field of the spatial ``shape``."""
     u = coefficients
-    for size in shape:
-        u = u.movedim(2, -1).contiguous().unflatten(-1, (-1, 2))
-        reordered = torch.fft.irfft(torch.view_as_complex(u) * _quarter_turn(+1, size, u), n=size)
-        u = torch.empty_like(reordered)
-        u[..., ::2] = reordered[..., : (size + 1) // 2]
-        u[..., 1::2] = reordered[..., (size + 1) // 2 :].flip(-1)
+    for axis, size in enumerate(shape, start=2):
+        order, turn = _phases(+1, size, u.dtype, u.device)
+        modes = torch.view_as_complex(u)
+        u = torch.fft.irfft(modes * _along(axis, turn, modes), n=size, dim=axis).index_select(axis, order)
     return u
 
 
-def _quarter_turn(direction: int, size: int, like: Tensor) -> Tensor:
-    """Return the phases of a shift by a quarter of a sample, for the real FFT of ``size`` samples."""
-    angle = torch.arange(size // 2 + 1, dtype=like.dtype, device=like.device) * (direction * math.pi / (2 * size))
-    return torch.polar(torch.ones_like(angle), angle)
+@lru_cache(maxsize=32)
+def _phases(direction: int, size: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return the order 0, 2, 4, ..., 5, 3, 1 of ``size`` samples, or its inverse, and a quarter turn for each mode."""
+    index = torch.arange(size, device="cpu")
+    order = torch.cat([index[::2], index[1::2].flip(0)])
+    angle = torch.arange(size // 2 + 1, dtype=torch.float64, device="cpu") * (direction * math.pi / (2 * size))
+    turn = torch.polar(torch.ones_like(angle), angle).to(dtype.to_complex())
+    return (order if direction < 0 else order.argsort()).to(device), turn.to(device)
+
+
+def _along(axis: int, values: Tensor, like: Tensor) -> Tensor:
+    """Return one value for each entry of an axis of ``like``, ready to be multiplied with it."""
+    return values.view([-1 if a == axis else 1 for a in range(like.ndim)])

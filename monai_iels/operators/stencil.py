@@ -13,17 +13,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from functools import reduce
 from typing import Any, Literal, TypeAlias
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from monai_iels.grid import Spacing, close, differences, faces, spacing_per_axis, spatial_axes
+from monai_iels.grid import Spacing, differences, faces, spacing_per_axis, spatial_axes
 
-__all__ = ["Scheme", "gradient", "gradient_norm", "laplacian"]
+__all__ = ["Scheme", "add_norm_adjoint", "gradient", "gradient_norm", "laplacian"]
 
 Scheme: TypeAlias = Literal["central", "both"]
 """How the slope along an axis is made of the differences to both neighbors: their mean, or the steeper one."""
+
+_TINY = 1e-30
 
 
 def laplacian(u: Tensor, spacing: Spacing = 1.0) -> Tensor:
@@ -81,10 +86,28 @@ def gradient_norm(u: Tensor, spacing: Spacing = 1.0, scheme: Scheme = "central")
     return _GradientNorm.apply(u, spacing_per_axis(spacing, u.ndim - 2), scheme)
 
 
+def add_norm_adjoint(
+    total: Tensor, u: Tensor, weight: Tensor, spacing: Sequence[float], scheme: Scheme, factor: float = 1.0
+) -> Tensor:
+    r"""Add ``factor`` times the derivative of :math:`\sum w\,|\nabla_h u|` by a finite ``u`` to ``total``, in place."""
+    slopes = [_SCHEMES[scheme](apart, axis) for axis, apart in _between(u, spacing)]
+    if torch.is_grad_enabled():  # the derivative of a hypotenuse of 0 is not a number, that of gradient_norm is 0
+        norm = gradient_norm(u, spacing, scheme)
+        weight = weight / torch.where(norm > 0, norm, torch.inf)
+    else:
+        weight = weight / _norm(slopes).clamp_min(_TINY)
+    for slope, h in zip(slopes, spacing, strict=True):
+        inner = u.shape[slope.axis] - 1
+        flow = slope.twice_the_flow(weight)
+        total.narrow(slope.axis, 1, inner).add_(flow, alpha=0.5 * factor / h)
+        total.narrow(slope.axis, 0, inner).sub_(flow, alpha=0.5 * factor / h)
+    return total
+
+
 class _GradientNorm(torch.autograd.Function):
     @staticmethod
     def forward(u: Tensor, spacing: tuple[float, ...], scheme: Scheme) -> Tensor:
-        return _squares(u, spacing, scheme).sqrt_()
+        return _norm([_SCHEMES[scheme](apart, axis) for axis, apart in _between(u, spacing)])
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -94,45 +117,54 @@ class _GradientNorm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         (u,) = ctx.saved_tensors
-        squares = _squares(u, ctx.spacing, ctx.scheme)
-        regular = (squares > 0) & (squares < torch.inf)
-        weight = torch.where(regular, grad, 0) / torch.where(regular, squares, 1).sqrt()
-        total = torch.zeros_like(u)
-        for axis, h in zip(spatial_axes(u), ctx.spacing, strict=True):
-            before, after = (torch.where(regular, weight * part, 0) for part in _PARTS[ctx.scheme](*differences(u, axis)))
-            # A difference between two pixels is the one after the first and the one before the second.
-            between = after.narrow(axis, 0, u.shape[axis] - 1) + before.narrow(axis, 1, u.shape[axis] - 1)
-            into, out_of = faces(close(between, axis), axis)
-            total = total + (into - out_of) / h**2
-        return total, None, None
+        weight = torch.where(gradient_norm(u, ctx.spacing, ctx.scheme) < torch.inf, grad, 0)
+        return add_norm_adjoint(torch.zeros_like(u), u.nan_to_num(0, 0, 0), weight, ctx.spacing, ctx.scheme), None, None
 
 
-def _squares(u: Tensor, spacing: tuple[float, ...], scheme: Scheme) -> Tensor:
-    """Return the square of the gradient's norm."""
-    total = torch.zeros_like(u)
+class _Mean:
+    """The mean of the differences before and after each pixel along an axis."""
+
+    def __init__(self, between: Tensor, axis: int) -> None:
+        self.axis = axis
+        self.steepness = torch.lerp(*faces(between, axis), 0.5)
+
+    def twice_the_flow(self, weight: Tensor) -> Tensor:
+        """Return twice what each difference between two pixels contributes to the weighted sum of the norm."""
+        before, after = faces(weight * self.steepness, self.axis)
+        return before + after
+
+
+class _Steeper:
+    """The larger magnitude of the differences before and after each pixel along an axis."""
+
+    def __init__(self, between: Tensor, axis: int) -> None:
+        self.axis, self.between = axis, between
+        self.magnitudes = between.abs()
+        self.steepness = torch.maximum(*faces(self.magnitudes, axis))
+
+    def twice_the_flow(self, weight: Tensor) -> Tensor:
+        """Return the same; where both differences are equally steep, each has half of the weight."""
+        before, after = faces(self.magnitudes, self.axis)
+        side = (before - after).sign_().detach()
+        inner = weight.shape[self.axis] - 1
+        of_before = torch.addcmul(weight, weight, side).narrow(self.axis, 1, inner)
+        of_after = torch.addcmul(weight, weight, side, value=-1).narrow(self.axis, 0, inner)
+        return (of_before + of_after) * self.between.narrow(self.axis, 1, inner)
+
+
+_SCHEMES: dict[Scheme, type[_Mean | _Steeper]] = {"central": _Mean, "both": _Steeper}
+
+
+def _between(u: Tensor, spacing: Sequence[float]) -> Iterator[tuple[int, Tensor]]:
+    """Yield each axis with the differences between its pixels, divided by their distance; zero at the border."""
+    padded = F.pad(u, (1, 1) * len(spacing), mode="replicate")
     for axis, h in zip(spatial_axes(u), spacing, strict=True):
-        total.add_(_SQUARES[scheme](*differences(u, axis)), alpha=1 / h**2)
-    return total
+        line = padded
+        for other in spatial_axes(u):
+            line = line if other == axis else line.narrow(other, 1, u.shape[other])
+        apart = torch.diff(line, dim=axis)
+        yield axis, apart if h == 1 else apart / h
 
 
-def _central_square(before: Tensor, after: Tensor) -> Tensor:
-    return ((before + after) / 2).square()
-
-
-def _central_parts(before: Tensor, after: Tensor) -> tuple[Tensor, Tensor]:
-    quarter = (before + after) / 4
-    return quarter, quarter
-
-
-def _larger_square(before: Tensor, after: Tensor) -> Tensor:
-    return torch.maximum(before.square(), after.square())
-
-
-def _larger_parts(before: Tensor, after: Tensor) -> tuple[Tensor, Tensor]:
-    share = ((before.abs() - after.abs()).sign() + 1) / 2  # 1, or 1/2 where both are equally steep
-    return share * before, (1 - share) * after
-
-
-_SQUARES = {"central": _central_square, "both": _larger_square}
-# Half of the square's derivatives by the two differences.
-_PARTS = {"central": _central_parts, "both": _larger_parts}
+def _norm(slopes: Sequence[_Mean | _Steeper]) -> Tensor:
+    return reduce(torch.hypot, [slope.steepness for slope in slopes]) if len(slopes) > 1 else slopes[0].steepness.abs()
