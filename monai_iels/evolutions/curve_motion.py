@@ -27,7 +27,7 @@ from torch.utils.checkpoint import checkpoint
 from monai_iels.evolutions.base import Evolution
 from monai_iels.grid import Spacing, as_field, check_dt, check_spacing, check_steps, power, spacing_per_axis
 from monai_iels.operators.marching import concave, march, moving
-from monai_iels.operators.stencil import Scheme, gradient_norm
+from monai_iels.operators.stencil import gradient_norm
 
 __all__ = ["ConvexCurveMotion"]
 
@@ -87,7 +87,7 @@ class ConvexCurveMotion(Evolution):
     regions: Sequence[Sequence[int]] = ((1,),)
     activation: Literal["softmax", "sigmoid"] = "softmax"
     spacing: Spacing = 1.0
-    gradient: Scheme = "central"
+    gradient: Literal["central", "both"] = "central"
 
     order: ClassVar[int] = 1
 

@@ -91,7 +91,7 @@ def _ball(radius: float, spacing: tuple[float, ...], device: torch.device) -> Te
     reaches = [_reach(radius, h) for h in spacing]
     ball = torch.zeros(1, 1, *(2 * reach + 1 for reach in reaches), device="cpu")
     for offsets, reach in chords(radius, spacing):
-        row = ball[(0, 0, *(k + center for k, center in zip(offsets, reaches[:-1], strict=True)))]
+        row = ball[0, 0][tuple(k + center for k, center in zip(offsets, reaches[:-1], strict=True))]
         row[reaches[-1] - reach : reaches[-1] + reach + 1] = 1
     return ball.to(device)
 

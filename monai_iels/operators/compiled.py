@@ -166,7 +166,7 @@ def _mark_around(z: int, y: int, is_concave: Array, band: Array, found: Array) -
 @_compiled
 def _count_again(phi: Array, flipped: Array, ball: Array, counts: Array) -> None:
     """Correct the counts of all balls that hold a pixel which joined or left the region."""
-    images, depth, height, width = phi.shape
+    _, depth, height, width = phi.shape
     for image, z, y, x in flipped:
         change = 1 if phi[image, z, y, x] > 0 else -1
         for chord in range(len(ball)):

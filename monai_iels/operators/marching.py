@@ -47,7 +47,7 @@ def moving(phi: Tensor, radii: Sequence[float], band: float, spacing: Sequence[f
 def march(
     phi: Tensor, dt: float, steps: int, radii: Sequence[float], band: float, spacing: Sequence[float], scheme: str
 ) -> Tensor:
-    """Return ``phi`` after steps of ``phi + dt * |grad phi|``, each within ``band`` of the pixels that are concave then.
+    """Return ``phi`` after steps of ``phi + dt * |grad phi|``, each within ``band`` of the pixels then concave.
 
     Pixels that are not finite, and those beside them, stand still.
     """

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import reduce
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -23,10 +23,7 @@ from torch import Tensor
 
 from monai_iels.grid import Spacing, differences, faces, spacing_per_axis, spatial_axes
 
-__all__ = ["Scheme", "add_norm_adjoint", "gradient", "gradient_norm", "laplacian"]
-
-Scheme: TypeAlias = Literal["central", "both"]
-"""How the slope along an axis is made of the differences to both neighbors: their mean, or the steeper one."""
+__all__ = ["add_norm_adjoint", "gradient", "gradient_norm", "laplacian"]
 
 _TINY = 1e-30
 
@@ -65,8 +62,8 @@ def gradient(u: Tensor, spacing: Spacing = 1.0) -> list[Tensor]:
     return components
 
 
-def gradient_norm(u: Tensor, spacing: Spacing = 1.0, scheme: Scheme = "central") -> Tensor:
-    r"""Compute :math:`|\nabla_h u|` from the differences to both neighbors, :math:`D^-` and :math:`D^+` along each axis.
+def gradient_norm(u: Tensor, spacing: Spacing = 1.0, scheme: str = "central") -> Tensor:
+    r"""Compute :math:`|\nabla_h u|` from the differences :math:`D^-` and :math:`D^+` to both neighbors along each axis.
 
     Central differences add up :math:`((D^- + D^+) / 2)^2` over the axes (paper, equation 22); they vanish on a
     checkerboard and at the tip of a line. Both-sided ones add up :math:`\max((D^-)^2, (D^+)^2)`, which vanishes only
@@ -87,7 +84,7 @@ def gradient_norm(u: Tensor, spacing: Spacing = 1.0, scheme: Scheme = "central")
 
 
 def add_norm_adjoint(
-    total: Tensor, u: Tensor, weight: Tensor, spacing: Sequence[float], scheme: Scheme, factor: float = 1.0
+    total: Tensor, u: Tensor, weight: Tensor, spacing: Sequence[float], scheme: str, factor: float = 1.0
 ) -> Tensor:
     r"""Add ``factor`` times the derivative of :math:`\sum w\,|\nabla_h u|` by a finite ``u`` to ``total``, in place."""
     slopes = [_SCHEMES[scheme](apart, axis) for axis, apart in _between(u, spacing)]
@@ -106,7 +103,7 @@ def add_norm_adjoint(
 
 class _GradientNorm(torch.autograd.Function):
     @staticmethod
-    def forward(u: Tensor, spacing: tuple[float, ...], scheme: Scheme) -> Tensor:
+    def forward(u: Tensor, spacing: tuple[float, ...], scheme: str) -> Tensor:
         return _norm([_SCHEMES[scheme](apart, axis) for axis, apart in _between(u, spacing)])
 
     @staticmethod
@@ -152,7 +149,7 @@ class _Steeper:
         return (of_before + of_after) * self.between.narrow(self.axis, 1, inner)
 
 
-_SCHEMES: dict[Scheme, type[_Mean | _Steeper]] = {"central": _Mean, "both": _Steeper}
+_SCHEMES: dict[str, type[_Mean | _Steeper]] = {"central": _Mean, "both": _Steeper}
 
 
 def _between(u: Tensor, spacing: Sequence[float]) -> Iterator[tuple[int, Tensor]]:
