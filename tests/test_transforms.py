@@ -484,7 +484,7 @@ class TestFillHull:
         np.testing.assert_array_equal(FillHull()(touching), FillHull(components=False)(touching))
         assert FillHull()(touching).sum() > touching.sum()
 
-    def test_regions_get_their_first_class_and_others_keep_theirs(self):
+    def test_what_a_region_gains_gets_the_nearest_class_and_others_keep_theirs(self):
         label = np.zeros((1, 12, 12))
         label[0, 2:10, 2:10] = 1
         label[0, 2:6, 5:7] = 0  # a slot in the disc
@@ -494,6 +494,10 @@ class TestFillHull:
         assert (whole[0, 2:10, 2:10] > 0).all()
         np.testing.assert_array_equal(whole[label > 0], label[label > 0])
         assert (whole[0, 2:6, 5:7] == 1).all()
+        vessel = label.copy()
+        vessel[0, 2:10, 7] = 0  # through disc and cup
+        filled = FillHull(regions=((1, 2),), radius=1)(vessel)
+        assert filled[0, 2:8, 7].tolist() == [1, 1, 1, 1, 1, 2]
         both = FillHull(regions=((1, 2), (2,)))(label)
         assert (both[0, 8, 5:7] == 2).all()
         np.testing.assert_array_equal(FillHull()(label), FillHull(((1,), (2,)))(label))

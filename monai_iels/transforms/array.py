@@ -275,8 +275,8 @@ class FillHull(_LabelTransform):
     A region is first closed with a Euclidean ball: what is nowhere wide enough for the ball is filled. Nothing is lost
     at the edge of the image. Then each of its connected components (corners touching count as connected) is filled up
     to the convex hull of its pixels' centers, so that what is convex stays as it is. Pixels that the region gains get
-    its first class; others keep theirs. Regions are filled in the order given, and a later one may take pixels from an
-    earlier one, so give outer regions before those inside of them. 2-D and 3-D.
+    the class of its nearest pixel; others keep theirs. Regions are filled in the order given, and a later one may take
+    pixels from an earlier one, so give outer regions before those inside of them. 2-D and 3-D.
 
     Use it on labels before training, or on predictions. It joins objects that touch into one.
 
@@ -313,13 +313,14 @@ class FillHull(_LabelTransform):
             raise ValueError(f"Expected a label in 2-D or 3-D, of shape (1, *spatial), got {values.shape}.")
         filled = values.copy()
         for region in self.regions or [(number,) for number in np.unique(values[values > 0])]:
-            hull = self._filled(np.isin(values[0], region))
-            filled[0][hull & ~np.isin(filled[0], region)] = region[0]
+            mask = np.isin(values[0], region)
+            if mask.any():
+                gained = self._filled(mask) & ~np.isin(filled[0], region)
+                nearest = ndimage.distance_transform_edt(~mask, return_distances=False, return_indices=True)
+                filled[0][gained] = values[0][tuple(nearest[:, gained])]
         return filled
 
     def _filled(self, mask: np.ndarray) -> np.ndarray:
-        if not mask.any():
-            return mask
         closed = _closed(mask, self.radius)
         if not self.components:
             return fill_hull(closed)
