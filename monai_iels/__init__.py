@@ -13,10 +13,14 @@
 
 from monai_iels.evolutions import ConvexCurveMotion, Evolution, HeatDiffusion
 from monai_iels.layers import ForwardEvolutionLayer, InverseEvolutionLayer
-from monai_iels.losses import GeneralizedCrossEntropyLoss, GradientEnergyLoss
+from monai_iels.losses import GeneralizedCrossEntropyLoss, GradientEnergyLoss, QuasiConcavityLoss
 from monai_iels.metrics import ConvexityMetric, RoughnessMetric
 from monai_iels.networks import IELNet
 from monai_iels.transforms import (
+    BiteLabel,
+    BiteLabelD,
+    BiteLabeld,
+    BiteLabelDict,
     CorruptLabel,
     CorruptLabelD,
     CorruptLabeld,
@@ -25,9 +29,17 @@ from monai_iels.transforms import (
     EvolveD,
     Evolved,
     EvolveDict,
+    FillHull,
+    FillHullD,
+    FillHulld,
+    FillHullDict,
 )
 
 __all__ = [
+    "BiteLabel",
+    "BiteLabelD",
+    "BiteLabelDict",
+    "BiteLabeld",
     "ConvexCurveMotion",
     "ConvexityMetric",
     "CorruptLabel",
@@ -39,12 +51,17 @@ __all__ = [
     "EvolveD",
     "EvolveDict",
     "Evolved",
+    "FillHull",
+    "FillHullD",
+    "FillHullDict",
+    "FillHulld",
     "ForwardEvolutionLayer",
     "GeneralizedCrossEntropyLoss",
     "GradientEnergyLoss",
     "HeatDiffusion",
     "IELNet",
     "InverseEvolutionLayer",
+    "QuasiConcavityLoss",
     "RoughnessMetric",
 ]
 

@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ from torch import Tensor, nn
 
 from monai_iels.grid import Spacing, as_field, check_spacing, spacing_per_axis, spatial_axes
 
-__all__ = ["GeneralizedCrossEntropyLoss", "GradientEnergyLoss"]
+__all__ = ["GeneralizedCrossEntropyLoss", "GradientEnergyLoss", "QuasiConcavityLoss"]
 
 
 class GeneralizedCrossEntropyLoss(nn.Module):
@@ -101,12 +102,8 @@ class GradientEnergyLoss(nn.Module):
         reduction: LossReduction | str = LossReduction.MEAN,
     ) -> None:
         super().__init__()
-        if not callable(loss):
-            raise TypeError(f"Expected a loss such as torch.nn.CrossEntropyLoss(), got {loss!r}.")
-        if not 0 <= weight < float("inf"):
-            raise ValueError(f"Expected `weight` >= 0, got {weight}.")
-        self.loss = loss
-        self.weight = weight
+        self.loss = _check_loss(loss)
+        self.weight = _check_weight(weight)
         self.spacing = check_spacing(spacing)
         self.reduction = LossReduction(reduction)
 
@@ -140,3 +137,111 @@ class GradientEnergyLoss(nn.Module):
         if self.reduction == LossReduction.NONE:
             return energy
         return energy.mean() if self.reduction == LossReduction.MEAN else energy.sum()
+
+
+class QuasiConcavityLoss(nn.Module):
+    r"""Add a penalty on concave level lines of a region's probability to a loss, :math:`L(U, M) + \lambda P(u)`.
+
+    A probability whose super-level sets are all convex is quasi-concave; in 2-D its second derivative along level lines
+    is then nowhere positive. This is the second-order loss of D-Convexity (Chen and Yan, CVPR 2026, arXiv 2605.19210):
+
+    .. math::
+        P(u) = \frac{1}{|\Omega|} \sum_\Omega |\nabla u| \max(0, Q + \delta), \qquad
+        Q = u_x^2 u_{yy} - 2 u_x u_y u_{xy} + u_y^2 u_{xx}.
+
+    :math:`Q` is not normalized: it grows with the cube of the slope, so that only steep edges count. Derivatives are
+    central differences of distance 1. :math:`\Omega` is all pixels but the outermost, so no edge is seen at the border.
+    It follows the description of the method, not its code; the authors' projection of the output (CGPM) is no part of
+    it. A point is judged by its eight neighbors, so several objects cost nothing but at the saddles between them, and
+    edges sharper than a pixel cost something even where they are straight.
+
+    Args:
+        loss: any loss of ``(input, target)``.
+        weight: the factor :math:`\lambda`. At a dent the gradient of the penalty is about a hundredth of that of
+            cross-entropy at a wrong pixel, so weights of 10 to 100 matter.
+        regions: groups of channels; a region's probability is the sum of theirs.
+        sigmoid: whether channels have a sigmoid each instead of a softmax together; then a region is one channel.
+        margin: the margin :math:`\delta`, at least 0.
+
+    Raises:
+        ValueError: if an argument is out of its range, or the input is not in 2-D or lacks a channel.
+
+    Example:
+        >>> import torch
+        >>> from monai_iels import QuasiConcavityLoss
+        >>> loss = QuasiConcavityLoss(torch.nn.CrossEntropyLoss())
+        >>> square = torch.zeros(1, 2, 8, 8)
+        >>> square[:, 1, 2:6, 2:6] = 4.0
+        >>> dented = square.clone()
+        >>> dented[:, 1, 2:4, 4] = 0.0
+        >>> loss.penalty(torch.cat([square, dented]))
+        tensor([[0.0000],
+                [0.0004]])
+    """
+
+    def __init__(
+        self,
+        loss: nn.Module,
+        weight: float = 1.0,
+        regions: Sequence[Sequence[int]] = ((1,),),
+        sigmoid: bool = False,
+        margin: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.loss = _check_loss(loss)
+        self.weight = _check_weight(weight)
+        self.regions = tuple(tuple(region) for region in regions)
+        self.sigmoid = sigmoid
+        self.margin = margin
+        channels = [channel for region in self.regions for channel in region]
+        if not all(self.regions) or not channels or min(channels) < 0:
+            raise ValueError(f"Expected `regions` to be groups of channels such as ((1,), (2, 3)), got {regions}.")
+        if sigmoid and len(channels) != len(self.regions):
+            raise ValueError(f"Expected one channel for each sigmoid region, got {regions}.")
+        if not 0 <= margin < float("inf"):
+            raise ValueError(f"Expected `margin` >= 0, got {margin}.")
+
+    def forward(self, input: Tensor, target: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """Return the loss of ``input``, logits of shape ``(B, C, H, W)``, with the mean penalty added."""
+        return self.loss(input, target, *args, **kwargs) + self.weight * self.penalty(input).mean()
+
+    def penalty(self, u: Tensor) -> Tensor:
+        """Return the penalty of each image and region, of shape ``(B, regions)``."""
+        p = self._probabilities(u)
+        inner, above, below = p[..., 1:-1, :], p[..., :-2, :], p[..., 2:, :]
+        d_y, d_yy = (below - above) / 2, below - 2 * inner + above
+        u_y, u_yy = d_y[..., 1:-1], d_yy[..., 1:-1]
+        u_x, u_xy = (inner[..., 2:] - inner[..., :-2]) / 2, (d_y[..., 2:] - d_y[..., :-2]) / 2
+        u_xx = inner[..., 2:] - 2 * inner[..., 1:-1] + inner[..., :-2]
+        bend = u_x**2 * u_yy - 2 * u_x * u_y * u_xy + u_y**2 * u_xx
+        steepness = torch.linalg.vector_norm(torch.stack([u_x, u_y]), dim=0)  # its derivative at 0 is 0
+        return (steepness * (bend + self.margin).relu()).mean((2, 3))
+
+    def extra_repr(self) -> str:
+        """Return weight, regions, sigmoid and margin."""
+        return f"weight={self.weight}, regions={self.regions}, sigmoid={self.sigmoid}, margin={self.margin}"
+
+    def _probabilities(self, u: Tensor) -> Tensor:
+        """Return the probability of each region, of shape ``(B, regions, H, W)``."""
+        field = as_field(u)
+        if field.ndim != 4 or min(field.shape[2:]) < 3:
+            raise ValueError(
+                f"Expected logits in 2-D of at least 3x3 pixels, of shape (B, C, H, W), got {tuple(u.shape)}. "
+                "There is no such loss in 3-D; use ConvexCurveMotion."
+            )
+        if max(map(max, self.regions)) >= field.shape[1]:
+            raise ValueError(f"Expected logits with the channels of {self.regions}, got {field.shape[1]} channels.")
+        p = field.sigmoid() if self.sigmoid else field.softmax(1)
+        return torch.stack([p[:, list(region)].sum(1) for region in self.regions], 1)
+
+
+def _check_loss(loss: nn.Module) -> nn.Module:
+    if not callable(loss):
+        raise TypeError(f"Expected a loss such as torch.nn.CrossEntropyLoss(), got {loss!r}.")
+    return loss
+
+
+def _check_weight(weight: float) -> float:
+    if not 0 <= weight < float("inf"):
+        raise ValueError(f"Expected `weight` >= 0, got {weight}.")
+    return weight

@@ -22,9 +22,9 @@ import torch
 from monai.metrics import CumulativeIterationMetric, do_metric_reduction
 from monai.metrics.utils import ignore_background
 from monai.utils import MetricReduction
-from scipy import ndimage
-from scipy.spatial import ConvexHull
 from torch import Tensor
+
+from monai_iels._hulls import components_of, hull_volume
 
 __all__ = ["ConvexityMetric", "RoughnessMetric"]
 
@@ -175,21 +175,5 @@ class RoughnessMetric(_PropertyMetric):
 
 
 def _convexity(mask: np.ndarray) -> float:
-    components, count = ndimage.label(mask, np.ones((3,) * mask.ndim))
-    boxes = ndimage.find_objects(components)
-    hulls = sum(_hull_volume(components[box] == number) for number, box in enumerate(boxes, start=1))
-    return mask.sum() / hulls if count else float("nan")
-
-
-def _hull_volume(component: np.ndarray) -> float:
-    """Return the area or volume of the hull of the pixels' corners; the ends of each row of pixels are enough."""
-    if component.all():
-        return component.size
-    *rows, last = component.shape
-    filled = np.argwhere(component.any(-1))
-    first = component.argmax(-1)[tuple(filled.T)]
-    end = last - component[..., ::-1].argmax(-1)[tuple(filled.T)]
-    corners = np.indices((2,) * len(rows)).reshape(len(rows), -1).T
-    sides = (filled[:, None] + corners).reshape(-1, len(rows))
-    ends = np.concatenate([first, end]).repeat(len(corners))
-    return ConvexHull(np.column_stack([np.tile(sides, (2, 1)), ends])).volume
+    hulls = [hull_volume(component) for _, component in components_of(mask)]
+    return mask.sum() / sum(hulls) if hulls else float("nan")

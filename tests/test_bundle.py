@@ -445,20 +445,26 @@ def test_monai_loads_the_bundle(trained, tmp_path, monkeypatch):
 # what the overrides do
 
 
-def test_noise_is_in_training_labels_only(tmp_path):
-    changed = {}
-    for fraction in (0.0, 0.3):
-        overrides = options("wbc", tmp_path, noise_fraction=fraction, noise_shared=False)
-        parser = create_workflow(config_file=configs("wbc", "train"), **overrides).parser
-        changed[fraction] = {
-            section: torch.stack(
-                [case["label"].as_tensor() for case in parser.get_parsed_content(f"{section}#dataset")]
-            )
-            for section in ("train", "validate")
-        }
-    torch.testing.assert_close(changed[0.0]["validate"], changed[0.3]["validate"])
-    difference = (changed[0.0]["train"] != changed[0.3]["train"]).float().mean()
-    assert 0.1 < difference < 0.3
+@pytest.mark.parametrize(
+    ("clean", "errors"),
+    [
+        ({"noise_fraction": 0.0}, {"noise_fraction": 0.3, "noise_shared": False}),
+        ({"bite_count": 0}, {"bite_count": 3, "bite_radius": 3.0}),
+    ],
+    ids=["noise", "bites"],
+)
+def test_errors_are_in_training_labels_only(clean, errors, tmp_path):
+    changed = []
+    for overrides in (clean, errors):
+        parser = create_workflow(config_file=configs("wbc", "train"), **options("wbc", tmp_path, **overrides)).parser
+        training, validation = (list(parser.get_parsed_content(f"{key}#dataset")) for key in ("train", "validate"))
+        changed.append([torch.stack([case["label"].as_tensor() for case in cases]) for cases in (training, validation)])
+    torch.testing.assert_close(changed[0][1], changed[1][1])
+    difference = (changed[0][0] != changed[1][0]).float().mean()
+    assert 0.02 < difference < 0.3
+    torch.testing.assert_close(torch.stack([case["truth"].as_tensor() for case in training]), changed[0][0])
+    noisy = torch.stack([case["label_with_noise"].as_tensor() for case in validation])
+    assert 0.02 < (noisy != changed[0][1]).float().mean() < 0.3
 
 
 def test_fine_tuning_starts_from_the_weights_of_another_training(trained, tmp_path):
@@ -528,6 +534,10 @@ def test_curve_motion_on_disc_and_cup_and_convexity_by_region(tmp_path):
     assert "convexity_rim+cup" in header
     assert "convexity_cup" in header
     assert "convexity_rim," not in header
+    hull = {**overrides, "smoothing": "@hull_of_prediction", "hull_components": "false", "section": "test"}
+    run(configs("refuge", "train", "evaluate"), **hull, report_dir=str(tmp_path / "hull"))
+    with (tmp_path / "hull" / "cases.csv").open(newline="", encoding="utf-8") as stream:
+        assert all(float(row["convexity_rim+cup"]) > 0.9 for row in csv.DictReader(stream))
 
 
 def test_drive_is_judged_inside_the_field_of_view(trained, tmp_path):

@@ -9,7 +9,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""The gradient energy of the paper's loss-inserting baseline."""
+"""The losses that the layers are compared with."""
 
 import math
 
@@ -18,7 +18,7 @@ import torch
 from monai.data import MetaTensor
 from monai.losses import DeepSupervisionLoss, DiceCELoss, DiceLoss
 
-from monai_iels import GeneralizedCrossEntropyLoss, GradientEnergyLoss, HeatDiffusion
+from monai_iels import GeneralizedCrossEntropyLoss, GradientEnergyLoss, HeatDiffusion, QuasiConcavityLoss
 
 
 def field(*shape, seed=0):
@@ -134,3 +134,94 @@ def test_generalized_cross_entropy_refuses_what_it_cannot_take():
     with pytest.raises(ValueError, match="Expected classes of shape"):
         GeneralizedCrossEntropyLoss()(field(1, 2, 4, 4), torch.zeros(1, 4, 4))
     assert repr(GeneralizedCrossEntropyLoss()) == "GeneralizedCrossEntropyLoss(q=0.7)"
+
+
+Y, X = torch.meshgrid(*[torch.arange(48, dtype=torch.float64) - 23.5] * 2, indexing="ij")
+
+
+def log_odds(probability):
+    """Return logits of two classes."""
+    return torch.stack([torch.zeros_like(probability), torch.logit(probability)])[None]
+
+
+def bump(y=0.0, x=0.0, width=9.0):
+    return 0.9 * torch.exp(-((Y - y) ** 2 + (X - x) ** 2) / (2 * width**2))
+
+
+def penalty(probability, **options):
+    return QuasiConcavityLoss(nothing, **options).penalty(log_odds(probability)).item()
+
+
+def test_convex_level_sets_cost_nothing():
+    ellipse = 0.9 * torch.exp(-((Y / 6) ** 2 + ((X + Y / 2) / 12) ** 2) / 2)
+    for convex in (bump(), ellipse, torch.sigmoid(0.3 * X), torch.sigmoid(8 - X.square() / 9)):
+        assert penalty(convex) < 1e-12
+    assert penalty(torch.sigmoid(0.3 * X + 0.1 * Y)) < 1e-9  # what the differences leave of a straight level line
+
+
+def test_concave_level_sets_cost_the_integral_of_slope_times_curvature():
+    """In a crater p = f(r) the level lines are circles: Q = f'^3 / r, and the penalty is the mean of f'^4 / r."""
+    crater = 1 - bump(width=12.0)
+    r = (X**2 + Y**2).sqrt()[1:-1, 1:-1]
+    slope = r / 144 * bump(width=12.0)[1:-1, 1:-1]
+    assert penalty(crater) == pytest.approx((slope**4 / r).mean().item(), rel=0.05)
+
+
+def test_a_crescent_and_two_bumps_cost_more_than_one():
+    crescent = bump(width=12.0) * (1 - bump(x=8.0, width=6.0))
+    two = torch.maximum(bump(x=-11, width=5.0), bump(x=11, width=5.0))
+    merged = 1 - (1 - bump(x=-8, width=5.0)) * (1 - bump(x=8, width=5.0))
+    for concave in (crescent, merged):
+        assert penalty(concave) > 1e-8 > 1e5 * penalty(bump())
+    assert 0 < penalty(two) < 0.1 * penalty(merged)  # apart, only the saddle between them costs
+    assert penalty(bump(), margin=1e-3) > 0
+
+
+def test_descent_on_the_penalty_fills_a_dent():
+    disc = torch.sigmoid(10 - (X**2 + Y**2).sqrt())
+    dented = torch.minimum(disc, torch.where(Y > 0, torch.sigmoid(X.abs() - 2.0), 1.0))
+    logits = log_odds(dented.clamp(1e-3, 1 - 1e-3)).requires_grad_()
+    QuasiConcavityLoss(nothing)(logits, None).backward()
+    at_the_bottom = logits.grad[0, 1][(X.abs() < 2) & (Y > 0) & (Y < 3)]
+    assert at_the_bottom.sum() < 0  # descent raises the logits there
+
+
+def test_the_penalty_of_regions_is_that_of_their_summed_probability():
+    u = field(2, 3, 9, 9)
+    together = torch.stack([u[:, 0], torch.logsumexp(u[:, 1:], 1)], 1)
+    loss = QuasiConcavityLoss(nothing, regions=((1, 2), (2,)))
+    assert loss.penalty(u).shape == (2, 2)
+    torch.testing.assert_close(loss.penalty(u)[:, :1], QuasiConcavityLoss(nothing).penalty(together))
+    single = QuasiConcavityLoss(nothing, regions=((0,),), sigmoid=True)
+    torch.testing.assert_close(single.penalty(together[:, 1:] - together[:, :1]), loss.penalty(u)[:, :1])
+
+
+def test_the_penalty_is_added_to_the_loss_and_its_gradients_check():
+    u, label = field(2, 2, 8, 8).float(), torch.randint(0, 2, (2, 1, 8, 8))
+    inner = DiceCELoss(to_onehot_y=True, softmax=True)
+    loss = QuasiConcavityLoss(inner, weight=10.0)
+    torch.testing.assert_close(loss(u, label), inner(u, label) + 10 * loss.penalty(u).mean())
+    torch.testing.assert_close(loss(MetaTensor(u), MetaTensor(label)).as_tensor(), loss(u, label))
+    v = field(1, 2, 5, 6).requires_grad_()
+    assert torch.autograd.gradcheck(lambda v: QuasiConcavityLoss(nothing)(v, None), (v,))
+    flat = torch.zeros(1, 2, 4, 4, requires_grad=True)
+    QuasiConcavityLoss(nothing, margin=0.1)(flat, None).backward()
+    assert flat.grad.abs().max() == 0
+    assert "weight=10.0, regions=((1,),), sigmoid=False, margin=0.0" in repr(loss)
+
+
+def test_the_penalty_refuses_what_it_cannot_take():
+    with pytest.raises(TypeError, match="Expected a loss such as"):
+        QuasiConcavityLoss("dice")
+    for arguments, message in (
+        ({"weight": -1}, "`weight` >= 0, got -1"),
+        ({"margin": -1}, "`margin` >= 0, got -1"),
+        ({"regions": ((),)}, "`regions` to be groups"),
+        ({"regions": ((1, 2),), "sigmoid": True}, "one channel for each sigmoid region"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            QuasiConcavityLoss(nothing, **arguments)
+    with pytest.raises(ValueError, match=r"in 2-D of at least 3x3 pixels.*got \(1, 2, 4, 4, 4\).*no such loss in 3-D"):
+        QuasiConcavityLoss(nothing).penalty(field(1, 2, 4, 4, 4))
+    with pytest.raises(ValueError, match=r"channels of \(\(2,\),\), got 2 channels"):
+        QuasiConcavityLoss(nothing, regions=((2,),)).penalty(field(1, 2, 4, 4))

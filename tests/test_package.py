@@ -34,6 +34,10 @@ PUBLIC = [name for name in MODULES if "._" not in name]
 
 def test_public_names():
     assert monai_iels.__all__ == [
+        "BiteLabel",
+        "BiteLabelD",
+        "BiteLabelDict",
+        "BiteLabeld",
         "ConvexCurveMotion",
         "ConvexityMetric",
         "CorruptLabel",
@@ -45,19 +49,24 @@ def test_public_names():
         "EvolveD",
         "EvolveDict",
         "Evolved",
+        "FillHull",
+        "FillHullD",
+        "FillHullDict",
+        "FillHulld",
         "ForwardEvolutionLayer",
         "GeneralizedCrossEntropyLoss",
         "GradientEnergyLoss",
         "HeatDiffusion",
         "IELNet",
         "InverseEvolutionLayer",
+        "QuasiConcavityLoss",
         "RoughnessMetric",
     ]
     for name in monai_iels.__all__:
         assert inspect.getdoc(getattr(monai_iels, name))
 
 
-ROOMS = "grid operators evolutions layers networks losses metrics transforms _errors _files _yaml _prediction"
+ROOMS = "grid operators evolutions layers networks losses _hulls metrics transforms _errors _files _yaml _prediction"
 ROOMS = f"{ROOMS} _serving _run_folder _pictures tracking handlers data registry bundle study _cli __main__".split()
 
 

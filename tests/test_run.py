@@ -163,6 +163,9 @@ LIMITS = [
     ("dice_weight", 0, -0.1),
     ("iel_spacing", [1.0, 2.0], [1.0, 2.0, 3.0]),
     ("noise_window", [1, 1], [1, 0]),
+    ("bite_count", 0, -1),
+    ("bite_radius", 0, -0.1),
+    ("hull_radius", 0, -0.1),
     ("features", [1] * 6, [1] * 5),
 ]
 

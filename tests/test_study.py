@@ -541,6 +541,26 @@ def test_the_majority_filter_takes_out_what_is_alone(bundle):
         torch.testing.assert_close(repaired.as_tensor(), expected, check_dtype=False)
 
 
+@pytest.mark.parametrize("bundle", ["refuge", "hippocampus"])
+def test_hulls_fill_labels_and_predictions_by_region(bundle):
+    parser = ConfigParser(json.loads((BUNDLES / bundle / "configs" / "train.json").read_text()))
+    parser.update(
+        {"repair": "@hull_of_label", "smoothing": "@hull_of_prediction", "regions": [[1, 2]], "hull_radius": 1.0}
+    )
+    label = torch.zeros(1, *[12] * parser["spatial_dims"])
+    label[:, 2:10, 2:10] = 1
+    label[:, 6:8, 4:8] = 2
+    dented = label.clone()
+    dented[:, 4:, 5] = 0
+    logits = 3 * torch.nn.functional.one_hot(dented[0].long(), 3).movedim(-1, 0).float()
+    repaired = Compose(parser.get_parsed_content("repair"))({"label": MetaTensor(dented)})["label"].as_tensor()
+    predicted = parser.get_parsed_content("smoothing")({"pred": MetaTensor(logits)})["pred"].as_tensor()
+    assert torch.equal(repaired > 0, label > 0)
+    assert torch.equal(repaired[dented > 0], dented[dented > 0])
+    assert predicted.shape == logits.shape
+    assert torch.equal(predicted.argmax(0), repaired[0])
+
+
 @pytest.mark.parametrize(
     ("key", "message"),
     [

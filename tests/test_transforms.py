@@ -9,7 +9,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""Evolve and CorruptLabel, as arrays, in dictionaries, and in every kind of data set and loader."""
+"""Evolve and the transforms of labels, as arrays, in dictionaries, and in every kind of data set and loader."""
 
 import hashlib
 import itertools
@@ -32,8 +32,14 @@ from monai.transforms import (
 )
 from PIL import Image
 from programs import Program
+from scipy import ndimage
+from skimage.morphology import ball, closing, convex_hull_image, disk
 
 from monai_iels import (
+    BiteLabel,
+    BiteLabelD,
+    BiteLabeld,
+    BiteLabelDict,
     ConvexCurveMotion,
     CorruptLabel,
     CorruptLabelD,
@@ -44,6 +50,10 @@ from monai_iels import (
     EvolveD,
     Evolved,
     EvolveDict,
+    FillHull,
+    FillHullD,
+    FillHulld,
+    FillHullDict,
     HeatDiffusion,
     InverseEvolutionLayer,
 )
@@ -329,6 +339,192 @@ class TestCorruptLabel:
         assert CorruptLabeld("label", 2, allow_missing_keys=True)({}) == {}
 
 
+def balls(shape, *centers, radius):
+    """Return a label with balls, as a NumPy array."""
+    grid = np.indices(shape)
+    masks = [((grid - np.reshape(center, (-1, *[1] * len(shape)))) ** 2).sum(0) <= radius**2 for center in centers]
+    return np.any(masks, 0).astype(np.uint8)[None]
+
+
+class TestBiteLabel:
+    @pytest.mark.parametrize(
+        "label",
+        [
+            balls((48, 60), (14, 14), (30, 44), radius=11),
+            balls((24, 26, 40), (11, 11, 10), (12, 13, 29), radius=8),
+        ],
+        ids=["2-D", "3-D"],
+    )
+    def test_each_object_loses_a_ball_around_a_pixel_of_its_outline(self, label):
+        bitten = BiteLabel(count=1, radius=3)(label)
+        assert (bitten <= label).all()
+        objects, count = ndimage.label(label[0])
+        inner = ndimage.binary_erosion(label[0])
+        assert count == 2
+        for number in range(1, count + 1):
+            lost = (bitten[0] == 0) & (objects == number)
+            distances = [
+                ((np.argwhere(objects == number) - center) ** 2).sum(1) <= 9 for center in np.argwhere(lost & ~inner)
+            ]
+            pixels = lost[objects == number]
+            assert any((within == pixels).all() for within in distances)
+
+    def test_more_bites_take_more_and_none_takes_nothing(self):
+        label = balls((64, 64), (32, 32), radius=24)
+        lost = [int(label.sum()) - int(BiteLabel(count, 3)(label).sum()) for count in (0, 1, 4, 16)]
+        assert lost[0] == 0 < lost[1] < lost[2] < lost[3]
+        assert BiteLabel(10**6, 1)(label).sum() < BiteLabel(40, 1)(label).sum()
+        assert (BiteLabel(1, 100)(label) == 0).all()
+
+    def test_objects_are_of_all_classes_together_and_the_image_s_edge_is_no_outline(self):
+        label = np.zeros((1, 20, 20))
+        label[0, :, :10], label[0, :, 10:] = 1, 2
+        np.testing.assert_array_equal(BiteLabel(5, 3)(label), label)
+        label[0, :, 0] = 0
+        lost = np.argwhere(BiteLabel(3, 2)(label)[0] != label[0])
+        assert len(lost)
+        assert (lost[:, 1] <= 3).all()
+
+    def test_the_bites_are_the_same_on_a_later_day_and_follow_name_values_and_seed(self):
+        def bites(name, values, **options):
+            return BiteLabel(3, 2, **options)(MetaTensor(values, meta={"filename_or_obj": name}))
+
+        label = torch.as_tensor(balls((40, 40), (20, 20), radius=15))
+        assert checksum(bites("/anywhere/007.png", label)) == "0c714a93ce7bf2c2"
+        assert torch.equal(bites("/here/1.png", label), bites("C:\\there\\1.png", label))
+        assert torch.equal(bites("1.png", label).float(), bites("1.png", label.float()))
+        assert not torch.equal(bites("1.png", label), bites("2.png", label))
+        assert not torch.equal(bites("1.png", label), bites("1.png", label, seed=1))
+
+    def test_types_and_dictionaries(self):
+        label = MetaTensor(two_halves(16, 16), meta={"filename_or_obj": "a.png"})
+        bitten = BiteLabeld("label", 2, 2.0, seed=3)({"label": label, "other": label})
+        assert torch.equal(bitten["label"], BiteLabel(2, 2.0, seed=3)(label))
+        assert not torch.equal(bitten["label"], label)
+        assert bitten["label"].dtype == torch.uint8
+        assert bitten["label"].meta["filename_or_obj"] == "a.png"
+        assert bitten["other"] is label
+        assert BiteLabelD is BiteLabelDict is BiteLabeld
+        assert BiteLabeld("label", allow_missing_keys=True)({}) == {}
+        assert type(BiteLabel()(label.numpy())) is np.ndarray
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ({"count": -1}, "`count` >= 0, got -1"),
+            ({"count": 1.5}, "whole numbers, got count=1.5"),
+            ({"radius": -1}, "`radius` >= 0, got -1"),
+            ({"radius": float("nan")}, "`radius` >= 0"),
+        ],
+    )
+    def test_wrong_arguments_are_named(self, arguments, message):
+        with pytest.raises(ValueError, match=message):
+            BiteLabeld("label", **arguments)
+
+    def test_wrong_labels_are_named(self):
+        with pytest.raises(ValueError, match=r"class numbers from 0, got the values 0, 0.5 in a.png"):
+            BiteLabel()(MetaTensor(torch.tensor([[0.0, 0.5]]), meta={"filename_or_obj": "a.png"}))
+        with pytest.raises(ValueError, match=r"shape \(1, \*spatial\)"):
+            BiteLabel()(np.zeros((2, 8, 8)))
+
+
+class TestFillHull:
+    @pytest.mark.parametrize("shape", [(24, 31), (11, 14, 9)])
+    @pytest.mark.parametrize("seed", range(8))
+    def test_the_hull_is_that_of_an_independent_implementation(self, shape, seed):
+        mask = np.random.default_rng(seed).random((1, *shape)) < 0.015
+        expected = convex_hull_image(mask[0], offset_coordinates=False)
+        assert expected.sum() > mask.sum() > len(shape)
+        np.testing.assert_array_equal(FillHull(components=False)(mask.astype(np.uint8))[0], expected)
+
+    @pytest.mark.parametrize(("shape", "element"), [((40, 50), disk), ((18, 20, 22), ball)])
+    @pytest.mark.parametrize("radius", [1, 3])
+    def test_the_closing_is_that_of_an_independent_implementation(self, shape, element, radius):
+        """Two boxes with a gap of four pixels, at the edge of the image, and one far away."""
+        mask = np.zeros(shape, dtype=np.uint8)
+        mask[:5, :7] = mask[:5, 11:17] = mask[-4:, -6:] = 1
+        closed = closing(np.pad(mask, 10), element(radius))[(slice(10, -10),) * len(shape)]
+        numbers, count = ndimage.label(closed, np.ones((3,) * len(shape)))
+        hulls = [convex_hull_image(numbers == n, offset_coordinates=False) for n in range(1, count + 1)]
+        assert count == (3 if radius == 1 else 2)
+        np.testing.assert_array_equal(FillHull(radius=radius)(mask[None])[0], np.any(hulls, 0))
+
+    @pytest.mark.parametrize("radius", [0, 2, 30])
+    def test_what_is_convex_stays_as_it_is(self, radius):
+        corner = np.zeros((1, 20, 20), dtype=np.uint8)
+        corner[0, :8, :9] = 1
+        for convex in (balls((40, 40), (20, 20), radius=13.3), balls((21, 22, 23), (10, 11, 12), radius=8), corner):
+            np.testing.assert_array_equal(FillHull(radius=radius)(convex), convex)
+
+    def test_filling_twice_is_filling_once(self):
+        label = BiteLabel(8, 4)(balls((48, 48), (24, 24), radius=18))
+        once = FillHull(radius=2)(label)
+        assert once.sum() > label.sum()
+        np.testing.assert_array_equal(FillHull(radius=2)(once), once)
+
+    @pytest.mark.parametrize("shape", [(9, 9), (9, 9, 9)])
+    def test_lines_planes_pixels_and_nothing(self, shape):
+        fill = FillHull(components=False)
+        label = np.zeros((1, *shape))
+        np.testing.assert_array_equal(fill(label), label)
+        label[(0, *[4] * len(shape))] = 1
+        np.testing.assert_array_equal(fill(label), label)
+        label[(0, *[0] * len(shape))] = 1
+        assert [tuple(p) for p in np.argwhere(fill(label)[0])] == [(i,) * len(shape) for i in range(5)]
+        flat = np.zeros((1, *shape))
+        flat[0, 2, 0], flat[0, 2, 8] = 1, 1
+        assert np.argwhere(fill(flat)[0])[:, 0].tolist() == [2] * int(np.prod(shape[1:]))
+
+    def test_components_have_a_hull_each_and_touching_objects_become_one(self):
+        apart, touching = np.zeros((1, 12, 24)), np.zeros((1, 12, 24))
+        apart[0, 1:6, 1:6] = apart[0, 5:11, 14:20] = 1
+        touching[0, 1:6, 1:6] = touching[0, 6:12, 6:12] = 1
+        np.testing.assert_array_equal(FillHull()(apart), apart)
+        assert FillHull(components=False)(apart).sum() > apart.sum()
+        np.testing.assert_array_equal(FillHull()(touching), FillHull(components=False)(touching))
+        assert FillHull()(touching).sum() > touching.sum()
+
+    def test_what_a_region_gains_gets_the_nearest_class_and_others_keep_theirs(self):
+        label = np.zeros((1, 12, 12))
+        label[0, 2:10, 2:10] = 1
+        label[0, 2:6, 5:7] = 0  # a slot in the disc
+        label[0, 7:9, 3:9] = 2
+        label[0, 8, 5:7] = 1  # a dent in the cup
+        whole = FillHull(regions=((1, 2),))(label)
+        assert (whole[0, 2:10, 2:10] > 0).all()
+        np.testing.assert_array_equal(whole[label > 0], label[label > 0])
+        assert (whole[0, 2:6, 5:7] == 1).all()
+        vessel = label.copy()
+        vessel[0, 2:10, 7] = 0  # through disc and cup
+        filled = FillHull(regions=((1, 2),), radius=1)(vessel)
+        assert filled[0, 2:8, 7].tolist() == [1, 1, 1, 1, 1, 2]
+        both = FillHull(regions=((1, 2), (2,)))(label)
+        assert (both[0, 8, 5:7] == 2).all()
+        np.testing.assert_array_equal(FillHull()(label), FillHull(((1,), (2,)))(label))
+        np.testing.assert_array_equal(FillHull(((5,),))(label), label)
+
+    def test_types_and_dictionaries(self):
+        label = MetaTensor(torch.as_tensor(BiteLabel(4, 3)(balls((32, 32), (16, 16), radius=12))))
+        filled = FillHulld("label", ((1,),), 2.0, False)({"label": label, "other": label})
+        assert torch.equal(filled["label"], FillHull(((1,),), 2.0, False)(label))
+        assert not torch.equal(filled["label"], label)
+        assert filled["label"].dtype == torch.uint8
+        assert filled["other"] is label
+        assert FillHullD is FillHullDict is FillHulld
+        assert FillHull()(label.bool().numpy()).dtype == bool
+
+    def test_wrong_use_is_named(self):
+        with pytest.raises(ValueError, match="`radius` >= 0, got -1"):
+            FillHull(radius=-1)
+        for regions in ((), ((),)):
+            with pytest.raises(ValueError, match="`regions` to be groups of classes"):
+                FillHulld("label", regions)
+        with pytest.raises(ValueError, match=r"2-D or 3-D, of shape \(1, \*spatial\), got \(1, 5\)"):
+            FillHull()(np.zeros((1, 5)))
+        with pytest.raises(ValueError, match="class numbers from 0, got the values -1, 0"):
+            FillHull()(np.array([[[-1, 0]]]))
+
+
 @pytest.fixture
 def files(tmp_path):
     rng = np.random.default_rng(0)
@@ -345,6 +541,7 @@ def pipeline(shared):
             LoadImaged("label"),
             EnsureChannelFirstd("label"),
             CorruptLabeld("label", num_classes=3, shared=shared),
+            BiteLabeld("label", count=2, radius=1.5),
             Lambdad("label", _same, overwrite="copy"),
             EnsureTyped(["label", "copy"], dtype=torch.float32),
             Evolved("copy", HeatDiffusion(2.0), dt=-0.1, steps=2),

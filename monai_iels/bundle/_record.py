@@ -76,16 +76,24 @@ def _note(parameters: Mapping[str, Any]) -> str:
     """Return a description of a run in plain words."""
     folder = RunFolder(parameters["output_dir"])
     data = "drawn samples" if parameters["dataset_synthetic"] else parameters["dataset_dir"]
-    noise, steps = float(parameters["noise_fraction"]), parameters["iel_steps"]
+    steps = parameters["iel_steps"]
     sentences = [
         f"{parameters['network']} with {parameters['network_parameters']:,} parameters, trained on "
         f"**{parameters['source']}** ({data}; cases: {parameters['cases_training']} for training, "
         f"{parameters['cases_validation']} for validation).",
-        f"{noise:.0%} of each training label is noise." if noise else "The labels are as they came.",
+        _errors_in_labels(parameters),
         f"Layer: {parameters['evolution']}, {steps} steps of {parameters['iel_dt']}." if steps else "No layer.",
         f"\n\nPredict: `python -m monai.bundle run --args_file {folder.inference_arguments} --dataset_dir YOUR_IMAGES`",
     ]
     return " ".join(sentences)
+
+
+def _errors_in_labels(parameters: Mapping[str, Any]) -> str:
+    noise, bites = float(parameters["noise_fraction"]), int(parameters["bite_count"])
+    sentences = [f"{noise:.0%} of each training label is noise."] if noise else []
+    if bites:
+        sentences.append(f"Dents per object of a training label: {bites}, of radius {parameters['bite_radius']}.")
+    return " ".join(sentences) or "The labels are as they came."
 
 
 def cases_digest(datalists: Datalists) -> str:

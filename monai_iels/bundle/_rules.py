@@ -65,7 +65,7 @@ _POSITIVE = Rule(lambda value, _: _is_positive(value), "a number above 0")
 
 RULES = NETWORK_RULES | {
     **dict.fromkeys(("epochs", "batch_size", "repeats", "lr_step", "in_channels"), whole_number(1)),
-    **dict.fromkeys(("seed", "split_seed", "iel_warmup", "iel_steps", "num_workers"), whole_number(0)),
+    **dict.fromkeys(("seed", "split_seed", "iel_warmup", "iel_steps", "num_workers", "bite_count"), whole_number(0)),
     **dict.fromkeys(("learning_rate", "iel_dt"), _POSITIVE),
     **dict.fromkeys(("experiment_name", "run_name", "section", "dataset_dir"), _TEXT),
     **dict.fromkeys(("output_dir", "cache_dir"), _PATH),
@@ -77,7 +77,10 @@ RULES = NETWORK_RULES | {
     "pretrained": _or_none(_PATH),
     "regions": _or_none(Rule(_are_regions, "groups of classes below {num_classes}, such as [[1,2],[2]]")),
     "run_tags": Rule(lambda value, _: isinstance(value, dict), "names with values such as \"{{'reader':'A'}}\""),
-    "dice_weight": Rule(lambda value, _: _is_number(value) and value >= 0, "a number from 0"),
+    **dict.fromkeys(
+        ("dice_weight", "bite_radius", "hull_radius"),
+        Rule(lambda value, _: _is_number(value) and value >= 0, "a number from 0"),
+    ),
     "iel_spacing": _one_or_per_axis(_is_positive, "a number above 0"),
     "noise_fraction": Rule(lambda value, _: _is_number(value) and 0 <= value <= 1, "a number from 0 to 1"),
     "noise_window": _one_or_per_axis(_is_side, "a whole number from 1"),

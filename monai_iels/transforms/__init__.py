@@ -11,17 +11,27 @@
 
 """Array and dictionary transforms in MONAI's conventions."""
 
-from monai_iels.transforms.array import CorruptLabel, Evolve
+from monai_iels.transforms.array import BiteLabel, CorruptLabel, Evolve, FillHull
 from monai_iels.transforms.dictionary import (
+    BiteLabelD,
+    BiteLabeld,
+    BiteLabelDict,
     CorruptLabelD,
     CorruptLabeld,
     CorruptLabelDict,
     EvolveD,
     Evolved,
     EvolveDict,
+    FillHullD,
+    FillHulld,
+    FillHullDict,
 )
 
 __all__ = [
+    "BiteLabel",
+    "BiteLabelD",
+    "BiteLabelDict",
+    "BiteLabeld",
     "CorruptLabel",
     "CorruptLabelD",
     "CorruptLabelDict",
@@ -30,4 +40,8 @@ __all__ = [
     "EvolveD",
     "EvolveDict",
     "Evolved",
+    "FillHull",
+    "FillHullD",
+    "FillHullDict",
+    "FillHulld",
 ]

@@ -15,8 +15,11 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import math
 import operator
 import re
+from abc import abstractmethod
+from collections.abc import Sequence
 from functools import reduce
 from os import PathLike
 
@@ -25,11 +28,13 @@ from monai.config import NdarrayOrTensor
 from monai.data import MetaTensor, get_track_meta
 from monai.transforms import Transform
 from monai.utils import ImageMetaKey, TransformBackends, convert_to_dst_type, convert_to_numpy, convert_to_tensor
+from scipy import ndimage
 
+from monai_iels._hulls import components_of, fill_hull
 from monai_iels.evolutions.base import Evolution, check_evolution
 from monai_iels.grid import check_dt, check_spacing, check_steps
 
-__all__ = ["CorruptLabel", "Evolve"]
+__all__ = ["BiteLabel", "CorruptLabel", "Evolve", "FillHull"]
 
 
 class Evolve(Transform):
@@ -89,7 +94,46 @@ class Evolve(Transform):
         return evolution
 
 
-class CorruptLabel(Transform):
+class _LabelTransform(Transform):
+    """A transform of a label ``(1, *spatial)`` of class numbers, in NumPy."""
+
+    backend = [TransformBackends.NUMPY]  # noqa: RUF012
+
+    def __call__(self, label: NdarrayOrTensor) -> NdarrayOrTensor:
+        """Return the changed label, of the type, shape and dtype of ``label``, which is ``(1, *spatial)``."""
+        values = convert_to_numpy(label)
+        name = label.meta.get(ImageMetaKey.FILENAME_OR_OBJ) if isinstance(label, MetaTensor) else None
+        where = f" in {name}" if name else ""
+        if values.ndim < 2 or values.shape[0] != 1 or not values.size:
+            raise ValueError(f"Expected a label of shape (1, *spatial) with class numbers, got {values.shape}{where}.")
+        found = np.unique(values)
+        self._check(values.dtype, found, where)
+        file = re.split(r"[/\\]", str(name))[-1] if isinstance(name, (str, PathLike)) else ""
+        like = label.as_tensor() if isinstance(label, MetaTensor) and not get_track_meta() else label
+        return convert_to_dst_type(self._changed(values, file), like)[0]
+
+    @abstractmethod
+    def _changed(self, values: np.ndarray, file: str) -> np.ndarray:
+        """Return the changed values of a label, in a new array; ``file`` is the name of its file, if it has one."""
+
+    def _check(self, dtype: np.dtype, found: np.ndarray, where: str) -> None:
+        """Refuse a label of this type and these values."""
+        if not ((found >= 0) & (found == np.floor(found))).all():
+            raise ValueError(f"Expected a label of class numbers from 0, got the values {_shown(found)}{where}.")
+
+
+class _LabelError(_LabelTransform):
+    """A made-up error in labels: it follows from the seed and from what the label is, and from nothing else."""
+
+    seed: int
+
+    def _random(self, purpose: str, identity: str) -> np.random.RandomState:
+        # RandomState's stream is frozen for good, that of numpy's newer generators is not.
+        digest = hashlib.sha256(f"{self.seed} {purpose} {identity}".encode()).digest()
+        return np.random.RandomState(np.frombuffer(digest, dtype="<u4"))
+
+
+class CorruptLabel(_LabelError):
     """Replace windows of a label by random classes: the paper's label noise, the same for a label every time.
 
     Windows tile the image. They are drawn until they cover ``fraction`` of it, as nearly as whole windows can, and each
@@ -119,8 +163,6 @@ class CorruptLabel(Transform):
                  [1., 1., 0., 0., 2., 2., 0., 0.]]])
     """
 
-    backend = [TransformBackends.NUMPY]  # noqa: RUF012
-
     def __init__(
         self, num_classes: int, window: int = 2, fraction: float = 0.1, seed: int = 0, shared: bool = True
     ) -> None:
@@ -140,43 +182,27 @@ class CorruptLabel(Transform):
         self.seed = seed
         self.shared = shared
 
-    def __call__(self, label: NdarrayOrTensor) -> NdarrayOrTensor:
-        """Return the noisy label, of the type, shape and dtype of ``label``, which is ``(1, *spatial)``."""
-        values = convert_to_numpy(label)
-        name = label.meta.get(ImageMetaKey.FILENAME_OR_OBJ) if isinstance(label, MetaTensor) else None
-        self._check(values, name)
-        identity = self._identity(values, name)
+    def _changed(self, values: np.ndarray, file: str) -> np.ndarray:
+        identity = _identity(values, file, self.num_classes)
         window_of = [np.arange(size) // self.window for size in values.shape]
         areas = reduce(np.multiply.outer, [np.bincount(windows) for windows in window_of])
         chosen = self._draw(areas.ravel(), "" if self.shared else identity)
         classes = np.full(areas.size, -1)
         classes[chosen] = self._random("classes", identity).randint(self.num_classes, size=len(chosen))
         noise = classes.reshape(areas.shape)[np.ix_(*window_of)]
-        like = label.as_tensor() if isinstance(label, MetaTensor) and not get_track_meta() else label
-        return convert_to_dst_type(np.where(noise < 0, values, noise), like)[0]
+        return np.where(noise < 0, values, noise)
 
-    def _check(self, values: np.ndarray, name: object) -> None:
-        where = f" in {name}" if name else ""
-        if values.ndim < 2 or values.shape[0] != 1 or not values.size:
-            raise ValueError(f"Expected a label of shape (1, *spatial) with class numbers, got {values.shape}{where}.")
-        if np.array(self.num_classes - 1).astype(values.dtype) != self.num_classes - 1:
+    def _check(self, dtype: np.dtype, found: np.ndarray, where: str) -> None:
+        if np.array(self.num_classes - 1).astype(dtype) != self.num_classes - 1:
             raise ValueError(
-                f"Expected a label of a type that holds {self.num_classes} classes, got {values.dtype}{where}. "
+                f"Expected a label of a type that holds {self.num_classes} classes, got {dtype}{where}. "
                 "Convert it first, for example to uint8."
             )
-        found = np.unique(values)
         if not ((found >= 0) & (found < self.num_classes) & (found == np.floor(found))).all():
-            shown = ", ".join(f"{value:g}" for value in found[:8]) + (", ..." if len(found) > 8 else "")
             raise ValueError(
-                f"Expected a label with the classes 0 to {self.num_classes - 1}, got the values {shown}{where}. "
-                "Map them to classes first, or correct `num_classes`."
+                f"Expected a label with the classes 0 to {self.num_classes - 1}, "
+                f"got the values {_shown(found)}{where}. Map them to classes first, or correct `num_classes`."
             )
-
-    def _identity(self, values: np.ndarray, name: object) -> str:
-        """Return what tells a label from others: its file's name, as folders may move, and a checksum of its values."""
-        file = re.split(r"[/\\]", str(name))[-1] if isinstance(name, (str, PathLike)) else ""
-        smallest = values.astype(np.min_scalar_type(self.num_classes - 1))
-        return f"{file} {hashlib.sha256(smallest.tobytes()).hexdigest()}"
 
     def _draw(self, areas: np.ndarray, identity: str) -> np.ndarray:
         """Draw windows until they cover the fraction, as nearly as they can."""
@@ -184,7 +210,144 @@ class CorruptLabel(Transform):
         covered = np.concatenate([[0], np.cumsum(areas[order])])
         return order[: np.abs(covered - self.fraction * areas.sum()).argmin()]
 
-    def _random(self, purpose: str, identity: str) -> np.random.RandomState:
-        # RandomState's stream is frozen for good, that of numpy's newer generators is not.
-        digest = hashlib.sha256(f"{self.seed} {purpose} {identity}".encode()).digest()
-        return np.random.RandomState(np.frombuffer(digest, dtype="<u4"))
+
+class BiteLabel(_LabelError):
+    """Bite dents into the objects of a label, the same for a label every time.
+
+    Labels have such dents where a tool stops at an edge, or where vessels that cross an optic disc are left out.
+    An object is a connected component of the foreground, all classes above 0 together; pixels that touch in a
+    corner are connected. Each bite is a ball around a random pixel of the object's outline; what the object has in it
+    becomes background. Small objects may vanish. The edge of the image is no outline.
+
+    As in :class:`CorruptLabel`, all of it follows from the arguments, from the name of the label's file and from its
+    values, so it may stand before a cache.
+
+    Args:
+        count: number of bites per object; an outline of fewer pixels has one bite at each of them.
+        radius: radius of a bite in pixels.
+        seed: another seed gives other bites.
+
+    Raises:
+        ValueError: if ``count`` or ``radius`` is negative, or a label has values that are no class numbers.
+
+    Example:
+        >>> import torch
+        >>> from monai_iels import BiteLabel
+        >>> label = torch.zeros(1, 6, 8)
+        >>> label[:, 1:5, 1:7] = 1
+        >>> BiteLabel(count=1, radius=1.5)(label)
+        tensor([[[0., 0., 0., 0., 0., 0., 0., 0.],
+                 [0., 1., 1., 1., 1., 1., 1., 0.],
+                 [0., 1., 1., 1., 1., 1., 1., 0.],
+                 [0., 0., 0., 0., 1., 1., 1., 0.],
+                 [0., 0., 0., 0., 1., 1., 1., 0.],
+                 [0., 0., 0., 0., 0., 0., 0., 0.]]])
+    """
+
+    def __init__(self, count: int = 1, radius: float = 3.0, seed: int = 0) -> None:
+        try:
+            count, seed = map(operator.index, (count, seed))
+        except TypeError:
+            raise ValueError(f"Expected whole numbers, got count={count!r} and seed={seed!r}.") from None
+        if count < 0:
+            raise ValueError(f"Expected `count` >= 0, got {count}.")
+        self.count = count
+        self.radius = _check_radius(radius)
+        self.seed = seed
+
+    def _changed(self, values: np.ndarray, file: str) -> np.ndarray:
+        random = self._random("bites", _identity(values, file, int(values.max()) + 1))
+        bitten = values.copy()
+        foreground = values[0] > 0
+        outline = foreground & ~ndimage.binary_erosion(foreground, border_value=1)
+        for box, component in components_of(foreground):
+            pixels = np.argwhere(component)
+            edge = np.argwhere(component & outline[box])
+            for center in edge[random.permutation(len(edge))[: self.count]]:
+                bite = pixels[((pixels - center) ** 2).sum(1) <= self.radius**2]
+                bitten[0][box][tuple(bite.T)] = 0
+        return bitten
+
+
+class FillHull(_LabelTransform):
+    """Close gaps of a label's regions, then fill their convex hulls: the cheapest way to convex regions.
+
+    A region is first closed with a Euclidean ball: what is nowhere wide enough for the ball is filled. Nothing is lost
+    at the edge of the image. Then each of its connected components (corners touching count as connected) is filled up
+    to the convex hull of its pixels' centers, so that what is convex stays as it is. Pixels that the region gains get
+    the class of its nearest pixel; others keep theirs. Regions are filled in the order given, and a later one may take
+    pixels from an earlier one, so give outer regions before those inside of them. 2-D and 3-D.
+
+    Use it on labels before training, or on predictions. It joins objects that touch into one.
+
+    Args:
+        regions: groups of classes that are one region each, such as ``((1, 2), (2,))`` for disc and cup; each class
+            above 0 by itself if None.
+        radius: radius of the closing in pixels; 0 leaves gaps to the hull.
+        components: whether each connected component has its own hull; otherwise the whole region has one.
+
+    Raises:
+        ValueError: if ``radius`` is negative, a region is empty, or a label is not of class numbers in 2-D or 3-D.
+
+    Example:
+        >>> import torch
+        >>> from monai_iels import FillHull
+        >>> corner = torch.tensor([[[1, 0, 0, 0], [1, 0, 0, 0], [1, 1, 1, 0]]])
+        >>> FillHull()(corner)
+        tensor([[[1, 0, 0, 0],
+                 [1, 1, 0, 0],
+                 [1, 1, 1, 0]]])
+    """
+
+    def __init__(
+        self, regions: Sequence[Sequence[int]] | None = None, radius: float = 0.0, components: bool = True
+    ) -> None:
+        self.regions = None if regions is None else tuple(tuple(region) for region in regions)
+        if self.regions is not None and not (self.regions and all(self.regions)):
+            raise ValueError(f"Expected `regions` to be groups of classes such as ((1,), (2, 3)), got {regions}.")
+        self.radius = _check_radius(radius)
+        self.components = components
+
+    def _changed(self, values: np.ndarray, file: str) -> np.ndarray:
+        if values.ndim not in (3, 4):
+            raise ValueError(f"Expected a label in 2-D or 3-D, of shape (1, *spatial), got {values.shape}.")
+        filled = values.copy()
+        for region in self.regions or [(number,) for number in np.unique(values[values > 0])]:
+            mask = np.isin(values[0], region)
+            if mask.any():
+                gained = self._filled(mask) & ~np.isin(filled[0], region)
+                nearest = ndimage.distance_transform_edt(~mask, return_distances=False, return_indices=True)
+                filled[0][gained] = values[0][tuple(nearest[:, gained])]
+        return filled
+
+    def _filled(self, mask: np.ndarray) -> np.ndarray:
+        closed = _closed(mask, self.radius)
+        if not self.components:
+            return fill_hull(closed)
+        hulls = np.zeros_like(closed)
+        for box, component in components_of(closed):
+            hulls[box] |= fill_hull(component)
+        return hulls
+
+
+def _closed(mask: np.ndarray, radius: float) -> np.ndarray:
+    """Return a mask after dilation and erosion with a Euclidean ball; it never loses a pixel."""
+    margin = math.ceil(radius) + 1  # the outermost pixels stay background, so that distances exist
+    dilated = ndimage.distance_transform_edt(~np.pad(mask, margin)) <= radius
+    return (ndimage.distance_transform_edt(dilated) > radius)[(slice(margin, -margin),) * mask.ndim]
+
+
+def _check_radius(radius: float) -> float:
+    if not 0 <= radius < math.inf:
+        raise ValueError(f"Expected `radius` >= 0, got {radius}.")
+    return radius
+
+
+def _identity(values: np.ndarray, file: str, num_classes: int) -> str:
+    """Return what tells a label from others: its file's name, as folders may move, and a checksum of its values."""
+    smallest = values.astype(np.min_scalar_type(num_classes - 1))
+    return f"{file} {hashlib.sha256(smallest.tobytes()).hexdigest()}"
+
+
+def _shown(found: np.ndarray) -> str:
+    return ", ".join(f"{value:g}" for value in found[:8]) + (", ..." if len(found) > 8 else "")

@@ -13,25 +13,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 from monai.config import KeysCollection, NdarrayOrTensor
 from monai.transforms import MapTransform
 
 from monai_iels.evolutions.base import Evolution
-from monai_iels.transforms.array import CorruptLabel, Evolve
+from monai_iels.transforms.array import BiteLabel, CorruptLabel, Evolve, FillHull
 
 __all__ = [
+    "BiteLabelD",
+    "BiteLabelDict",
+    "BiteLabeld",
     "CorruptLabelD",
     "CorruptLabelDict",
     "CorruptLabeld",
     "EvolveD",
     "EvolveDict",
     "Evolved",
+    "FillHullD",
+    "FillHullDict",
+    "FillHulld",
 ]
 
 
-class Evolved(MapTransform):
+class _EachKey(MapTransform):
+    """A transform of the item of each key by itself."""
+
+    transform: Callable[[NdarrayOrTensor], NdarrayOrTensor]
+
+    def __call__(self, data: Mapping[Hashable, NdarrayOrTensor]) -> dict[Hashable, NdarrayOrTensor]:
+        """Return the dictionary with the items of the keys transformed."""
+        return {**data, **{key: self.transform(data[key]) for key in self.key_iterator(data)}}
+
+
+class Evolved(_EachKey):
     """Dictionary-based version of :class:`Evolve`.
 
     Args:
@@ -57,12 +73,8 @@ class Evolved(MapTransform):
         super().__init__(keys, allow_missing_keys)
         self.transform = Evolve(evolution, dt, steps, use_pixdim)
 
-    def __call__(self, data: Mapping[Hashable, NdarrayOrTensor]) -> dict[Hashable, NdarrayOrTensor]:
-        """Return the dictionary with the items of the keys evolved."""
-        return {**data, **{key: self.transform(data[key]) for key in self.key_iterator(data)}}
 
-
-class CorruptLabeld(MapTransform):
+class CorruptLabeld(_EachKey):
     """Dictionary-based version of :class:`CorruptLabel`.
 
     Args:
@@ -90,10 +102,58 @@ class CorruptLabeld(MapTransform):
         super().__init__(keys, allow_missing_keys)
         self.transform = CorruptLabel(num_classes, window, fraction, seed, shared)
 
-    def __call__(self, data: Mapping[Hashable, NdarrayOrTensor]) -> dict[Hashable, NdarrayOrTensor]:
-        """Return the dictionary with the labels of the keys corrupted."""
-        return {**data, **{key: self.transform(data[key]) for key in self.key_iterator(data)}}
+
+class BiteLabeld(_EachKey):
+    """Dictionary-based version of :class:`BiteLabel`.
+
+    Args:
+        keys: keys of the labels to bite dents into.
+        count: number of bites per object.
+        radius: radius of a bite in pixels.
+        seed: another seed gives other bites.
+        allow_missing_keys: do not raise an exception if a key is missing.
+    """
+
+    backend = BiteLabel.backend
+
+    def __init__(
+        self,
+        keys: KeysCollection,
+        count: int = 1,
+        radius: float = 3.0,
+        seed: int = 0,
+        allow_missing_keys: bool = False,
+    ) -> None:
+        super().__init__(keys, allow_missing_keys)
+        self.transform = BiteLabel(count, radius, seed)
+
+
+class FillHulld(_EachKey):
+    """Dictionary-based version of :class:`FillHull`.
+
+    Args:
+        keys: keys of the labels to fill.
+        regions: groups of classes that are one region each; each class above 0 by itself if None.
+        radius: radius of the closing in pixels; 0 leaves gaps to the hull.
+        components: whether each connected component has its own hull; otherwise the whole region has one.
+        allow_missing_keys: do not raise an exception if a key is missing.
+    """
+
+    backend = FillHull.backend
+
+    def __init__(
+        self,
+        keys: KeysCollection,
+        regions: Sequence[Sequence[int]] | None = None,
+        radius: float = 0.0,
+        components: bool = True,
+        allow_missing_keys: bool = False,
+    ) -> None:
+        super().__init__(keys, allow_missing_keys)
+        self.transform = FillHull(regions, radius, components)
 
 
 EvolveD = EvolveDict = Evolved
 CorruptLabelD = CorruptLabelDict = CorruptLabeld
+BiteLabelD = BiteLabelDict = BiteLabeld
+FillHullD = FillHullDict = FillHulld

@@ -1,0 +1,58 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""Connected components of pixels, and their convex hulls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from scipy import ndimage
+from scipy.spatial import ConvexHull
+
+# Far above rounding, and far below the distance of a pixel's center from the plane through three others.
+_ALMOST_A_POINT = 1e-7
+
+
+def components_of(mask: np.ndarray) -> Iterator[tuple[tuple[slice, ...], np.ndarray]]:
+    """Yield the box of each connected component, and the component in it; pixels that touch in a corner are one."""
+    numbers, _ = ndimage.label(mask, np.ones((3,) * mask.ndim))
+    for number, box in enumerate(ndimage.find_objects(numbers), start=1):
+        yield box, numbers[box] == number
+
+
+def hull_volume(component: np.ndarray) -> float:
+    """Return the area or volume of the hull through the corners of the pixels."""
+    return component.size if component.all() else _hull(component, side=1.0).volume
+
+
+def fill_hull(component: np.ndarray) -> np.ndarray:
+    """Return the pixels whose centers are in the hull of the component's centers; what is convex stays as it is."""
+    filled = component.copy()
+    outside = np.argwhere(~component)
+    if len(outside):
+        for *normal, offset in _hull(component, side=_ALMOST_A_POINT).equations:
+            outside = outside[outside @ normal <= -offset]
+        filled[tuple(outside.T)] = True
+    return filled
+
+
+def _hull(component: np.ndarray, side: float) -> ConvexHull:
+    """Return the hull of squares or cubes around the pixels' centers; the ends of each row of pixels are enough."""
+    *rows, last = component.shape
+    filled = np.argwhere(component.any(-1))
+    first = component.argmax(-1)[tuple(filled.T)] - side / 2
+    end = last - 1 - component[..., ::-1].argmax(-1)[tuple(filled.T)] + side / 2
+    corners = side * (np.indices((2,) * len(rows)).reshape(len(rows), -1).T - 0.5)
+    sides = (filled[:, None] + corners).reshape(-1, len(rows))
+    ends = np.concatenate([first, end]).repeat(len(corners))
+    return ConvexHull(np.column_stack([np.tile(sides, (2, 1)), ends]))
