@@ -57,7 +57,7 @@ def test_public_names():
         assert inspect.getdoc(getattr(monai_iels, name))
 
 
-ROOMS = "grid operators evolutions layers networks losses metrics transforms _errors _files _yaml _prediction"
+ROOMS = "grid operators evolutions layers networks losses metrics transforms _errors _files _terminal _yaml _prediction"
 ROOMS = f"{ROOMS} _serving _run_folder _pictures tracking handlers data registry bundle study _cli __main__".split()
 
 
