@@ -74,6 +74,14 @@ def _no_open_run():
         mlflow.end_run()
 
 
+@pytest.fixture(autouse=True)
+def _no_program_outlives_its_test():
+    yield
+    programs = sys.modules.get("programs")
+    if programs is not None:
+        programs.kill_all()
+
+
 @pytest.fixture(scope="session")
 def tracked(server, tmp_path_factory):
     """Train with noise and a registered model against the server."""
