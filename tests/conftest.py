@@ -33,12 +33,8 @@ def pytest_xdist_auto_num_workers(config):
     return min(cores, 8) if any(Path(word).is_dir() for word in config.args) else 0
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist then reads the groups
 def pytest_collection_modifyitems(items):
-    """Keep a file's tests, which share fixtures, in one worker, and begin with the longest files."""
-    for item in items:
-        if not item.get_closest_marker("xdist_group"):
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+    """Begin with the longest files; each runs in one worker, since its tests share fixtures."""
     items.sort(key=lambda item: [*LONGEST_FIRST, item.path.stem].index(item.path.stem))
 
 
@@ -76,6 +72,14 @@ def _no_open_run():
     mlflow = sys.modules.get("mlflow")
     if mlflow is not None and mlflow.active_run():
         mlflow.end_run()
+
+
+@pytest.fixture(autouse=True)
+def _no_program_outlives_its_test():
+    yield
+    programs = sys.modules.get("programs")
+    if programs is not None:
+        programs.kill_all()
 
 
 @pytest.fixture(scope="session")

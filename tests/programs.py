@@ -1,3 +1,4 @@
+#!/usr/bin/env python
 # Copyright the monai_iels contributors
 # Licensed under the Apache License, Version 2.0 (the "License");
 # you may not use this file except in compliance with the License.
@@ -12,25 +13,31 @@
 """Programs in processes of their own, without the ten seconds that each would need to import MONAI.
 
 A helper process imports MONAI once. For every program it forks a process, which then runs the module or script as
-``python -m`` does: with its own folder, environment, output files, signals and exit code.
+``python -m`` does: with its own folder, environment, output files, signals and exit code. Where such a program starts
+another one by ``sys.executable -m``, this file is the interpreter: it has that program forked, too, and passes signals
+and its exit code on.
 """
 
+import gc
 import importlib
 import os
 import resource
 import runpy
+import select
 import signal
 import socket
 import subprocess
 import sys
-import time
+import tempfile
 from functools import cache
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Client, Connection
+from multiprocessing.reduction import recv_handle, send_handle
 from pathlib import Path
 
-IMPORTED = ("monai.bundle", "monai_iels.bundle", "monai_iels.study", "fire", "torch._dynamo")
+IMPORTED = ("monai.bundle", "monai_iels.bundle", "monai_iels.study", "monai_iels.handlers", "fire", "torch._dynamo")
 IMPORTED += ("mlflow.store.tracking.sqlalchemy_store",)
+ADDRESS = "MONAI_IELS_TEST_PROGRAMS"  # where the helper listens, for this process and its programs
+RUNNING = set()
 
 
 class Program:
@@ -48,26 +55,35 @@ class Program:
 
     def __init__(self, target, *arguments, stdout=os.devnull, stderr=None, cwd=None, env=None, file_limit=None):
         words = [str(target), *map(str, arguments)]
-        files = [str(stdout), str(stderr or stdout)]
-        environment = {**os.environ, **(env or {})}
-        self.pid = ask((words, files, str(cwd or Path.cwd()), environment, file_limit))
-        self.returncode = None
+        start_helper()
+        self.connection = Client(os.environ[ADDRESS])
+        self.connection.send((words, str(cwd or Path.cwd()), {**os.environ, **(env or {})}, file_limit))
+        for file in (stdout, stderr or stdout):
+            with open(file, "ab") as stream:
+                send_handle(self.connection, stream.fileno(), None)
+        self.pid, self.returncode = self.connection.recv(), None
+        RUNNING.add(self)
 
-    def poll(self):
-        if self.returncode is None:
-            self.returncode = ask(self.pid)
+    def poll(self, timeout=0):
+        if self.returncode is None and self.connection.poll(timeout):
+            self.returncode = self.connection.recv()
+            RUNNING.remove(self)
         return self.returncode
 
     def wait(self, timeout=600):
-        end = time.monotonic() + timeout
-        while self.poll() is None:
-            if time.monotonic() > end:
-                raise subprocess.TimeoutExpired(str(self.pid), timeout)
-            time.sleep(0.01)
+        if self.poll(timeout) is None:
+            raise subprocess.TimeoutExpired(str(self.pid), timeout)
         return self.returncode
 
     def send_signal(self, number):
         os.kill(self.pid, number)
+
+
+def kill_all():
+    """End the programs that a test that failed has left behind."""
+    for program in list(RUNNING):
+        program.send_signal(signal.SIGKILL)
+        program.wait()
 
 
 def run_ranks(script, *arguments, count, stdout):
@@ -85,59 +101,82 @@ def free_port():
 
 
 @cache
-def helper():
-    """Start the helper process; it ends with this one, when its connection closes."""
-    ours, its = Pipe()
-    subprocess.Popen([sys.executable, __file__, str(its.fileno())], pass_fds=[its.fileno()])
-    its.close()
-    return ours
+def start_helper():
+    """Start the helper process, unless one listens already; it ends with this one, when its input closes."""
+    if ADDRESS not in os.environ:
+        os.environ[ADDRESS] = tempfile.mktemp(prefix="programs-")
+        helper = subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        helper.stdout.readline()  # it listens
+        return helper
+    return None
 
 
-def ask(question):
-    helper().send(question)
-    return helper().recv()
+def serve():
+    """Import MONAI, then fork a process for each connection, until the standard input closes."""
+    for module in IMPORTED:
+        importlib.import_module(module)
+    sys.modules["monai_iels.handlers"].LayerPictures.__init__.__defaults__ = (1,)  # as in conftest.py
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(os.environ[ADDRESS])
+    listener.listen()
+    gc.freeze()  # else each program frees what was imported when it ends, which takes seconds
+    print("ready", flush=True)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while sys.stdin not in select.select([sys.stdin, listener], [], [])[0]:
+        with Connection(listener.accept()[0].detach()) as connection:
+            if os.fork() == 0:
+                fork(connection)
+    os.unlink(os.environ[ADDRESS])
 
 
-def serve(connection):
-    """Answer questions: a number asks for the exit code of that process, anything else starts one.
-
-    Returns:
-        In the process that is to run the program: what to run.
-    """
-    while True:
-        try:
-            question = connection.recv()
-        except EOFError:
-            sys.exit()
-        if isinstance(question, int):
-            done, status = os.waitpid(question, os.WNOHANG)
-            connection.send(os.waitstatus_to_exitcode(status) if done else None)
-        elif child := os.fork():
-            connection.send(child)
-        else:
-            connection.close()
-            return question
+def fork(connection):
+    """Fork the program that a connection asks for; tell its number, and how it ends."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    question, outputs = connection.recv(), [recv_handle(connection) for _ in range(2)]
+    if child := os.fork():
+        connection.send(child)
+        connection.send(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        os._exit(0)
+    connection.close()
+    become(outputs, *question)
+    sys.exit()
 
 
-def become(words, files, folder, environment, file_limit):
+def become(outputs, words, folder, environment, file_limit):
     """Make this process what a shell would have started, and run the program."""
     os.setsid()
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    for number, file in enumerate(files, start=1):
-        os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
+    for number, file in enumerate(outputs, start=1):
+        os.dup2(file, number)
     if file_limit:
         resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit))
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
-    sys.argv, sys.path[0] = words, folder
+    sys.argv, sys.path[0], sys.executable = words, folder, __file__
     if words[0].endswith(".py"):
         runpy.run_path(words[0], run_name="__main__")
     else:
         runpy.run_module(words[0], run_name="__main__", alter_sys=True)
 
 
+def stand_in(target, *arguments):
+    """Be ``python -m target`` for the process that started this one."""
+    signals = {signal.SIGTERM, signal.SIGINT}
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    program = Program(target, *arguments, stdout=os.dup(1), stderr=os.dup(2))
+    for number in signals:
+        signal.signal(number, lambda number, frame: program.send_signal(number))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+    code = program.wait(None)
+    for number in signals:
+        signal.signal(number, signal.SIG_DFL)
+    if code < 0:
+        os.kill(os.getpid(), -code)
+    sys.exit(code)
+
+
 if __name__ == "__main__":
-    for module in IMPORTED:
-        importlib.import_module(module)
-    become(*serve(Connection(int(sys.argv[1]))))
+    if sys.argv[1:2] == ["-m"]:
+        stand_in(*sys.argv[2:])
+    serve()

@@ -12,16 +12,17 @@
 """Convexity and roughness against shapes whose values are known, by hand counts, and over two processes."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-import torch.multiprocessing
 from ignite.engine import Engine
 from monai.bundle import ConfigParser
 from monai.data import MetaTensor
 from monai.handlers import IgniteMetricHandler, MetricsSaver
 from monai.metrics import DiceMetric
+from programs import run_ranks
 from scipy.spatial import ConvexHull
 
 from monai_iels import ConvexityMetric, RoughnessMetric
@@ -274,19 +275,27 @@ def test_a_bundle_names_them_beside_its_key_metric():
     assert evaluator.state.metric_details["val_roughness"].shape == (2, 1)
 
 
-def _one_rank(rank, folder):
-    torch.distributed.init_process_group("gloo", f"file://{folder}/store", rank=rank, world_size=2)
-    images = [[SQUARE, L_SHAPE], [CROSS]][rank]
-    results = []
-    for metric in (ConvexityMetric(), RoughnessMetric(reference=True)):
-        for image in images:
-            metric(one_hot(image), one_hot(image))
-        results.append(metric.aggregate().item())
-    torch.save(results, f"{folder}/{rank}.pt")
+RANKS = """
+import sys
+import torch
+from monai_iels import ConvexityMetric, RoughnessMetric
+torch.distributed.init_process_group("gloo")
+rank = torch.distributed.get_rank()
+results = []
+for metric in (ConvexityMetric(), RoughnessMetric(reference=True)):
+    for image in torch.load(sys.argv[1])[rank]:
+        metric(image, image)
+    results.append(metric.aggregate().item())
+torch.save(results, f"{rank}.pt")
+torch.distributed.destroy_process_group()
+"""
 
 
-def test_values_of_all_processes_are_aggregated(tmp_path):
-    torch.multiprocessing.spawn(_one_rank, (str(tmp_path),), nprocs=2)
+def test_values_of_all_processes_are_aggregated(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("ranks.py").write_text(RANKS)
+    torch.save([[one_hot(SQUARE), one_hot(L_SHAPE)], [one_hot(CROSS)]], "images.pt")
+    run_ranks("ranks.py", "images.pt", count=2, stdout="log")
     expected = []
     for metric in (ConvexityMetric(), RoughnessMetric()):
         metric(one_hot(SQUARE, L_SHAPE, CROSS))

@@ -14,6 +14,7 @@ import errno
 import json
 import logging
 import os
+import shlex
 import shutil
 import sys
 
@@ -29,8 +30,10 @@ import monai_iels.bundle
 from monai_iels._files import atomic, read_json, read_table, write_json, write_table
 from monai_iels._prediction import check_rules, parser_at_work
 from monai_iels._run_folder import RunFolder
+from monai_iels._terminal import bundle_command
 from monai_iels.bundle._rules import RULES
 from monai_iels.bundle._sentences import sentence
+from monai_iels.tracking import how_to_look
 
 HERE = sys.modules[__name__]
 
@@ -257,6 +260,21 @@ def test_only_what_a_run_writes_is_moved_aside(tmp_path):
 
 
 # what a user is told
+
+
+def test_commands_work_also_where_no_environment_is_activated(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    own = os.path.dirname(sys.executable)
+    monkeypatch.setenv("PATH", own)
+    assert bundle_command("my run/a.json") == "python -m monai.bundle run --args_file 'my run/a.json'"
+    assert bundle_command(tmp_path / "a.json").endswith(" --args_file a.json")
+    look = how_to_look("sqlite:////a b/mlflow.db", "1", "r").splitlines()
+    assert look[0] == "  mlflow ui --backend-store-uri 'sqlite:////a b/mlflow.db'"
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert bundle_command("a.json") == f"{shlex.quote(sys.executable)} -m monai.bundle run --args_file a.json"
+    elsewhere = how_to_look("sqlite:////a b/mlflow.db", "1", "r").splitlines()
+    assert elsewhere[0] == f"  {shlex.quote(sys.executable)} -m{look[0].removeprefix(' ')}"
+    assert elsewhere[1:] == look[1:]
 
 
 def test_a_loader_killed_while_it_hands_over_a_batch_is_explained():

@@ -96,6 +96,13 @@ def test_an_interrupted_study_goes_on(tiny):
         assert [row["epoch"] for row in history(path)] == [1, 2, 3, 4]
 
 
+def test_a_training_is_a_process_from_its_very_start(tmp_path):
+    file, out = write_study(tmp_path / "s.yaml", {"a": {**TINY, "epochs": 1}}, seeds=1), tmp_path / "out"
+    assert main(["study", "run", str(file), "--output_dir", str(out), "--tracking_uri", local_database(tmp_path)]) == 0
+    assert Journal(out / "a" / "seed-0" / "tracking").status() == "FINISHED"
+    assert (out / "a" / "seed-0" / "console.log").read_text().startswith("parsing config_file ")
+
+
 def test_runs_are_nested_under_one_parent(tiny):
     _, out, _ = tiny
     client = mlflow.MlflowClient(local_database(out.parent / "bundles" / "mlflow"))  # as for a training

@@ -17,8 +17,10 @@ import os
 import shutil
 import signal
 import subprocess
+import threading
 import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,6 +47,7 @@ from monai_iels.tracking import (
     view_command,
     without_secrets,
 )
+from monai_iels.tracking._delivery import deliver_pending
 
 
 def replay(*arguments):
@@ -154,6 +157,20 @@ def test_trainings_of_a_project_share_one_database(tmp_path):
         assert "not delivered" not in log
         assert f"mlflow ui --backend-store-uri {uri}\n" in log
     assert replay(str(tmp_path / "out1")) == 0
+
+
+def test_trainings_may_tell_of_the_same_data_at_the_same_moment(tmp_path):
+    uri, journals = local_database(tmp_path), [Journal(tmp_path / str(number)) for number in range(8)]
+    for journal in journals:
+        journal.begin(tracking_uri=uri, experiment="e", name="n")
+        deliver(journal)
+        for digest in range(20):  # each is a race of its own
+            journal.append("data", name="d", digest=f"{digest:02}", source="s", context="training", cases=3)
+    with ThreadPoolExecutor(len(journals)) as pool:
+        runs = list(pool.map(lambda journal: deliver_pending(journal, uri, threading.Event()), journals))
+    for run_id in runs:
+        told = mlflow.MlflowClient(uri).get_run(run_id).inputs.dataset_inputs
+        assert sorted(one.dataset.digest for one in told) == [f"{digest:02}" for digest in range(20)]
 
 
 def test_a_project_that_cannot_be_written_to_is_tracked_in_the_output_folder(tmp_path, caplog):

@@ -16,6 +16,7 @@ from typing import Any
 from monai.bundle import ConfigParser
 from monai.config import PathLike
 
+from monai_iels.bundle._keys import training_config
 from monai_iels.data import Datalists
 from monai_iels.data._check import Report, check_files, make_report
 from monai_iels.data._problems import Problems
@@ -47,7 +48,7 @@ def check_data(bundle: Path, root: PathLike, cache_dir: PathLike | None = None) 
     Raises:
         ValueError: if the bundle is not composed yet.
     """
-    file = bundle / "configs" / "train.json"
+    file = training_config(bundle)
     if not file.is_file():
         raise ValueError(f"{bundle} has no configs/train.json: run monai-iels bundle compose {bundle.parent} first")
     parser = ConfigParser(ConfigParser.load_config_file(file))

@@ -18,13 +18,17 @@ from monai.bundle import ConfigParser, ReferenceResolver
 from monai.bundle.utils import ID_SEP_KEY
 from monai.utils import ensure_tuple
 
-from monai_iels._prediction import unknown_key
+from monai_iels._prediction import ADDED_BY_MONAI, unknown_key
 
 NOT_SETTINGS = {ConfigParser.meta_key, "finalize", "imports", "initialize", "known_keys", "run"}
 """Keys that say how MONAI runs a config, not what is trained."""
 _OVERLAYS = ("train", "evaluate", "multi_gpu_train")
-_ADDED_BY_MONAI = {"is_not_rank0", "save_execute_config"}
 _FREE_FORM = "run_tags"
+
+
+def training_config(bundle: Path) -> Path:
+    """Return the file of a bundle's training config."""
+    return bundle / "configs" / "train.json"
 
 
 def key_paths(config: Mapping[str, Any], parent: str = "") -> Iterator[str]:
@@ -40,7 +44,7 @@ def key_paths(config: Mapping[str, Any], parent: str = "") -> Iterator[str]:
 
 def known_keys(bundle: Path) -> set[str]:
     """Return all keys that a bundle's training, evaluation and distributed training know."""
-    keys = set(_ADDED_BY_MONAI)
+    keys = set(ADDED_BY_MONAI)
     for name in _OVERLAYS:
         file = bundle / "configs" / f"{name}.json"
         if file.is_file():

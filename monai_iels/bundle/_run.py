@@ -30,7 +30,7 @@ from monai_iels import registry
 from monai_iels._errors import first_line
 from monai_iels._prediction import RunError, check_rules, check_weights, check_writable, parser_at_work
 from monai_iels._run_folder import RunFolder
-from monai_iels.bundle._keys import NOT_SETTINGS, check_keys, is_plain
+from monai_iels.bundle._keys import NOT_SETTINGS, check_keys, is_plain, training_config
 from monai_iels.bundle._pretrained import load_pretrained
 from monai_iels.bundle._record import cases_digest, describe_run
 from monai_iels.bundle._resume import CASES, check_resumed
@@ -75,7 +75,7 @@ class Run:
 
     @property
     def _training_config(self) -> Path:
-        return Path(str(self["bundle_root"])) / "configs" / "train.json"
+        return training_config(Path(str(self["bundle_root"])))
 
     @one_sentence()
     def check(self) -> None:

@@ -14,10 +14,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import shlex
-import shutil
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -36,6 +32,7 @@ from monai.utils import string_list_all_gather
 from monai_iels._files import atomic, write_table
 from monai_iels._pictures import Panel, contact_sheet, curves, tiles
 from monai_iels._run_folder import KEY_METRIC, OF_TRUTH, SHOWN_METRICS, RunFolder
+from monai_iels._terminal import bundle_command, duration, shown
 from monai_iels.handlers._phases import Phases, attach
 from monai_iels.tracking import add_files_to_run
 
@@ -162,28 +159,6 @@ def _per_part(details: Any) -> torch.Tensor:
     return values.reshape(len(values), -1)
 
 
-def shown(path: str | os.PathLike[str]) -> str:
-    """Return a path as people would type it: from the folder that they are in if it lies below it."""
-    path, here = os.path.abspath(path), os.getcwd()
-    return os.path.relpath(path, here) if path.startswith(here + os.sep) else path
-
-
-def bundle_command(arguments: Path) -> str:
-    """Return the command that runs a bundle with the arguments in a file, also if no environment is activated."""
-    is_activated = os.path.dirname(shutil.which("python") or "") == os.path.dirname(sys.executable)
-    python = "python" if is_activated else shlex.quote(shown(sys.executable))
-    return f"{python} -m monai.bundle run --args_file {shlex.quote(shown(arguments))}"
-
-
-def duration(seconds: float) -> str:
-    """Return a time as people say it."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {seconds:02} s"
-
-
 @dataclass(eq=False, repr=False)
 class EvaluationReport:
     """Write a table of all cases, its summary, and a contact sheet of the worst, median and best.
@@ -263,7 +238,7 @@ class EvaluationReport:
         for name, details in metric_details.items():
             metric, values = name.removeprefix("val_"), _per_part(details)
             if metric.startswith("hausdorff"):
-                metric += f"_{self.units.pop() if len(self.units) == 1 else 'voxels'}"
+                metric += f"_{'voxels' if len(self.units) > 1 else min(self.units)}"
                 values = values.where(values.isfinite(), torch.tensor(self.diagonals)[:, None])  # a class was missed
             cases[metric] = values.where(values.isfinite(), torch.nan).nanmean(dim=1).numpy()
             parts = regions if metric.startswith("convexity") else self.classes[1:]

@@ -168,6 +168,7 @@ def _log_network(network: nn.Module, config: dict[str, Any]) -> str:
         signature=ModelSignature(inputs, outputs),
         input_example=example,
         pip_requirements=_REQUIREMENTS,
+        validate_serving_input=False,  # MLflow would load it for that once more; it is compared below
     )
     loaded = mlflow.pytorch.load_model(info.model_uri)
     check_network(loaded, network, [example.shape, (1, channels, *([48] * dims))])

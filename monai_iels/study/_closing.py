@@ -17,27 +17,29 @@ from pathlib import Path
 import pandas as pd
 
 from monai_iels._run_folder import KEY_METRIC
-from monai_iels.handlers._reports import bundle_command, shown
+from monai_iels._terminal import bundle_command, shown
 from monai_iels.study._comparison import compare_variants
 from monai_iels.study._folder import StudyFolder
 from monai_iels.study._results import Results, RunResult
 from monai_iels.tracking import Journal, how_to_look
-
-_FILES = {
-    "panels*.png": "image, truth and the predictions of all variants",
-    "curves.png": "the same numbers epoch by epoch",
-    "report.html": "everything on one page, for the browser",
-    "*/seed-*/pictures/last.png": "the layer at work in one training",
-}
 
 
 def closing_words(results: Results, folder: Path) -> str:
     """Return the table of the variants, the pictures and pages in the folder, and what to type next."""
     files = StudyFolder(folder)
     lines = ["", _table(results).to_string(float_format="{:.3f}".format, na_rep=""), ""]
-    for pattern, meaning in _FILES.items():
-        lines += [f"{shown(file)}  ({meaning})" for file in sorted(files.path.glob(pattern))]
+    lines += [f"{shown(file)}  ({meaning})" for file, meaning in _files(results, files) if file.exists()]
     return "\n".join([*lines, "", *_next_steps(results, files)])
+
+
+def _files(results: Results, files: StudyFolder) -> Iterator[tuple[Path, str]]:
+    """Yield the pictures and pages that a person would open, and what each shows."""
+    for panels in files.all_panels():
+        yield panels, "image, truth and the predictions of all variants"
+    yield files.curves, "the same numbers epoch by epoch"
+    yield files.page, "everything on one page, for the browser"
+    for run in results.runs:
+        yield files.training(run.variant, run.seed).last_picture, "the layer at work in one training"
 
 
 def _table(results: Results) -> pd.DataFrame:

@@ -106,10 +106,8 @@ def paired_difference(values: np.ndarray, baseline: np.ndarray, resamples: int =
     """
     paired = values - baseline
     seeds, cases = paired.shape
-    rng = np.random.default_rng(0)
-    means = np.empty(resamples)
-    for index in range(resamples):
-        resampled = paired[rng.integers(seeds, size=seeds)]
-        means[index] = resampled[:, rng.integers(cases, size=cases)].mean()
+    drawn = np.random.default_rng(0).integers([seeds] * seeds + [cases] * cases, size=(resamples, seeds + cases))
+    over_seeds = paired[drawn[:, :seeds]].mean(1)
+    means = np.take_along_axis(over_seeds, drawn[:, seeds:], axis=1).mean(1)
     low, high = np.percentile(means, (2.5, 97.5))
     return Difference(float(paired.mean()), float(low), float(high))

@@ -23,7 +23,7 @@ from monai.bundle.utils import ID_SEP_KEY
 
 from monai_iels._prediction import unknown_key
 from monai_iels._yaml import read_mapping
-from monai_iels.bundle._keys import known_keys
+from monai_iels.bundle._keys import known_keys, training_config
 
 Overrides: TypeAlias = dict[str, Any]
 """Values for keys of a bundle's config."""
@@ -90,7 +90,7 @@ def _find_bundle(file: Path, name: str) -> Path:
     """Find a bundle by its name beside the study's own bundle, or by its path relative to the study's file."""
     home = Path(os.path.abspath(file)).parent
     for folder in (home.parent.parent / name, Path(os.path.abspath(home / name))):
-        if (folder / "configs" / "train.json").exists():
+        if training_config(folder).exists():
             return folder
     raise ValueError(f"{file}: there is no bundle '{name}'; give its name or its path relative to this file")
 

@@ -75,6 +75,7 @@ class StudyFolder:
         report: the page as Markdown.
         page: the page as HTML, with its pictures in it.
         curves: metrics per epoch.
+        panels: the predictions of all variants, if there is one group of them.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -87,10 +88,19 @@ class StudyFolder:
         self.report = self.path / "report.md"
         self.page = self.path / "report.html"
         self.curves = self.path / "curves.png"
+        self.panels = self.path / "panels.png"
 
     def training(self, variant: str, seed: int) -> RunFolder:
         """Return the folder of one training."""
         return RunFolder(self.path / slug(variant) / f"seed-{seed}")
+
+    def panels_of_group(self, number: int) -> Path:
+        """Return the predictions of all variants of one group, if there are several groups."""
+        return self.panels.with_stem(f"{self.panels.stem}-{number}")
+
+    def all_panels(self) -> list[Path]:
+        """Return the pictures of predictions that there are."""
+        return sorted(self.path.glob(f"{self.panels.stem}*{self.panels.suffix}"))
 
     def locked(self) -> AbstractContextManager[None]:
         """Keep other processes from running the same study at the same time.

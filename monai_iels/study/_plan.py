@@ -21,6 +21,7 @@ from typing import Any
 
 from monai_iels._files import read_json, write_json
 from monai_iels._run_folder import RunFolder
+from monai_iels.bundle._keys import training_config
 from monai_iels.study._definition import Overrides, Study, presets, read_study, slug
 from monai_iels.study._folder import StudyFolder, StudySummary
 from monai_iels.tracking import Journal, choose_address, without_secrets
@@ -99,7 +100,7 @@ def make_plan(study: Study, output_dir: Path, preset: str, dataset_dir: str, tra
     folder = StudyFolder(output_dir)
     shared = {
         **known[preset],
-        "config_file": str(study.bundle / "configs" / "train.json"),
+        "config_file": str(training_config(study.bundle)),
         "bundle_root": str(study.bundle),
         "dataset_dir": dataset_dir if dataset_dir == "synthetic" else os.path.abspath(dataset_dir),
         "output_dir": str(folder.path),

@@ -46,7 +46,7 @@ def write_report(results: Results, folder: Path, trainings: Path | None = None) 
     comparison = compare_variants(results)
     save_results(results, files.results)
     write_table(comparison, files.table)
-    for old in files.path.glob("panels*.png"):
+    for old in files.all_panels():
         old.unlink()
     pictures = list(_draw_curves(results, files))
     if trainings is not None:
@@ -82,7 +82,7 @@ def _draw_panels(results: Results, files: StudyFolder, trainings: StudyFolder) -
     for number, (group, variants) in enumerate(groups.items()):
         sheets = dict(_finished_sheets(results, variants, trainings))
         if sheets:
-            file = files.path / (f"panels-{number}.png" if len(groups) > 1 else "panels.png")
+            file = files.panels_of_group(number) if len(groups) > 1 else files.panels
             _side_by_side(sheets).draw(f"{group}. {_PANELS}" if group else _PANELS, file)
             yield file
 

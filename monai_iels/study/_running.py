@@ -21,8 +21,8 @@ import joblib
 from monai.bundle import ConfigParser
 
 from monai_iels._errors import first_line
+from monai_iels._terminal import duration
 from monai_iels.bundle._data import list_data
-from monai_iels.handlers._reports import duration
 from monai_iels.study._definition import Study, check_overrides
 from monai_iels.study._plan import Plan, Training, check_unchanged, make_plan, write_summary
 from monai_iels.study._processes import Outcome, TrainingProcesses

@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from mlflow import MlflowClient, entities
+from mlflow.exceptions import MlflowException
 
 _STATUSES = ("RUNNING", "SCHEDULED", "FINISHED", "FAILED", "KILLED")
 _TYPES: dict[str, type] = {"time": int, "step": int, "cases": int, "values": dict}  # all other fields are text
@@ -151,7 +152,11 @@ class Data(Entry):
         source, profile = json.dumps({"uri": self.source}), json.dumps({"num_rows": self.cases})
         dataset = entities.Dataset(self.name, self.digest, "local", source, profile=profile)
         tags = [entities.InputTag("mlflow.data.context", self.context)]
-        client.log_inputs(run_id, [entities.DatasetInput(dataset, tags)])
+        inputs = [entities.DatasetInput(dataset, tags)]
+        try:
+            client.log_inputs(run_id, inputs)
+        except MlflowException:  # another training may have been faster to tell of the same data
+            client.log_inputs(run_id, inputs)
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,9 @@ from __future__ import annotations
 
 import json
 import shlex
-import shutil
-import sys
-from pathlib import Path
 
 from monai_iels._run_folder import KEY_METRIC
+from monai_iels._terminal import script_command
 
 BEST_METRIC = f"best_{KEY_METRIC}"
 LAST_METRIC = f"last_{KEY_METRIC}"
@@ -59,7 +57,11 @@ def view_command(address: str, experiment_id: str = "", run_id: str = "") -> str
     """
     if _is_server(address):
         return _page(address, experiment_id, run_id)
-    return shlex.join(["mlflow", "ui", "--backend-store-uri", address])
+    return _ui_command("mlflow", address)
+
+
+def _ui_command(program: str, address: str) -> str:
+    return f"{program} ui --backend-store-uri {shlex.quote(address)}"
 
 
 def how_to_look(address: str, experiment_id: str, run_id: str) -> str:
@@ -67,9 +69,7 @@ def how_to_look(address: str, experiment_id: str, run_id: str) -> str:
     host = address if _is_server(address) else _LOCAL
     lines = [f"{_page(host, experiment_id, run_id)} (this run)", f"{_page(host, experiment_id)} (all runs)"]
     if host == _LOCAL:
-        own = Path(sys.executable).with_name("mlflow")
-        python = "" if shutil.which("mlflow") == str(own) else f"{shlex.quote(sys.executable)} -m "
-        lines.insert(0, python + view_command(address))
+        lines.insert(0, _ui_command(script_command("mlflow"), address))
     return "\n".join(f"  {line}" for line in lines)
 
 

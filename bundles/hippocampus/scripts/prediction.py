@@ -49,6 +49,7 @@ from tqdm import tqdm
 
 _EXTENSIONS = {2: (".png", ".tif", ".tiff", ".bmp"), 3: (".nii.gz", ".nii", ".nrrd", ".mha")}
 _GZIP = b"\x1f\x8b"
+ADDED_BY_MONAI = ("is_not_rank0", "save_execute_config")  # keys of a config that nobody wrote
 _UNEVEN = 0.1  # share of the distance of slices by which one may be out of place
 
 
@@ -119,7 +120,7 @@ def parser_at_work() -> ConfigParser | None:
 def _check_settings(parser: ConfigParser) -> None:
     """Refuse a mistyped key, or a value that cannot be used, before anything is built."""
     config = ConfigParser.load_config_file(Path(__file__).parents[1] / "configs" / "inference.json")
-    known = {*config, *parser.get("known_keys", ()), "is_not_rank0", "save_execute_config"}  # MONAI adds the last two
+    known = {*config, *parser.get("known_keys", ()), *ADDED_BY_MONAI}
     for key in parser.get():
         if key not in known and key != ConfigParser.meta_key:
             raise RunError(unknown_key(key, known))

@@ -1,0 +1,53 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""Paths, commands and times as a person at the terminal would write them."""
+
+import os
+import shlex
+import shutil
+import sys
+
+
+def shown(path: str | os.PathLike[str]) -> str:
+    """Return a path as people would type it: from the folder that they are in if it lies below it."""
+    path, here = os.path.abspath(path), os.getcwd()
+    return os.path.relpath(path, here) if path.startswith(here + os.sep) else path
+
+
+def module_command(module: str) -> str:
+    """Return what to type to run a module with this Python, also if no environment is activated."""
+    python = "python" if _is_ours("python") else shlex.quote(shown(sys.executable))
+    return f"{python} -m {module}"
+
+
+def script_command(script: str) -> str:
+    """Return what to type to run the script of an installed package, which can also be run as a module."""
+    return script if _is_ours(script) else module_command(script)
+
+
+def bundle_command(arguments: str | os.PathLike[str]) -> str:
+    """Return the command that runs a bundle with the arguments in a file."""
+    return f"{module_command('monai.bundle')} run --args_file {shlex.quote(shown(arguments))}"
+
+
+def _is_ours(program: str) -> bool:
+    """Return whether the shell finds the program of this Python's environment under its bare name."""
+    return os.path.dirname(shutil.which(program) or "") == os.path.dirname(sys.executable)
+
+
+def duration(seconds: float) -> str:
+    """Return a time as people say it."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {seconds:02} s"
