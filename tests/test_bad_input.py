@@ -80,6 +80,8 @@ SETTINGS = {
     "iel_warmup": [-3, 1.5],
     "iel_steps": [-1, "20 steps"],
     "iel_dt": [0, -0.1, "small"],
+    "iel_gain": [1, -3, "strong"],
+    "iel_reach": [0, "far"],
     "iel_spacing": [0, -2.0, "wide", [1, 1, 1]],
     "noise_fraction": [2, -0.1, "half"],
     "noise_window": [0, -2],

@@ -221,6 +221,30 @@ def test_one_entry_swaps_the_physics():
     assert train[1]["evolution"]["_target_"] == "monai_iels.ConvexCurveMotion"
 
 
+@pytest.mark.parametrize(
+    ("name", "overrides", "dt", "steps", "gain"),
+    [
+        ("wbc", {}, 0.1, 20, 38.3),
+        ("wbc", {"iel_gain": 15}, 0.0725, 20, 15),
+        ("hippocampus", {"iel_gain": 15, "iel_spacing": [1.0, 1.0, 2.0], "iel_steps": 4}, 0.107, 4, 15),
+        ("wbc", {"iel_gain": 15, "iel_steps": 0}, None, 0, 1),
+        ("refuge", {"iel_reach": 6}, 0.1, 60, None),
+        ("refuge", {"iel_reach": 3, "iel_spacing": 0.5}, 0.05, 60, None),
+        ("refuge", {"iel_reach": 6, "iel_steps": 0}, None, 0, None),
+    ],
+)
+def test_the_strength_of_a_layer_is_one_key(name, overrides, dt, steps, gain):
+    parser = ConfigParser(ConfigParser.load_config_file(configs(name, "train")[0]))
+    parser.update({**overrides, "iel_warmup": 4})
+    layer = parser.get_parsed_content("layer")
+    assert layer.steps == steps
+    if dt:
+        assert layer.dt == pytest.approx(dt, rel=0.01)
+    assert layer.gains().get(parser["spatial_dims"]) == (gain and pytest.approx(gain, rel=0.01))
+    warmup = next(h for h in parser["train#handlers"] if h["_target_"] == "ParamSchedulerHandler")
+    assert warmup["vc_kwargs"]["max_value"] == "$@layer.dt"
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_data_set_is_a_page_of_yaml(name):
     assert len((BUNDLES / name / "dataset.yaml").read_text().splitlines()) < 60
@@ -559,7 +583,7 @@ def test_nan_ends_a_training_with_its_likely_cause(tmp_path):
         workflow.run()
     stopped = str(caught.value)
     assert stopped.startswith("The loss became NaN or infinite in epoch 1. The layer amplifies up to ")
-    assert "raise iel_spacing" in stopped
+    assert "set iel_gain to 15" in stopped
     assert not (tmp_path / "last.pt").exists()
 
 

@@ -224,7 +224,7 @@ def test_a_loss_that_is_not_finite_ends_a_training(bad, caplog):
 @pytest.mark.filterwarnings("ignore:.*amplifies")
 def test_a_strong_layer_is_named_as_the_cause_of_nan():
     layers = [InverseEvolutionLayer(HeatDiffusion(spacing), 0.1, steps) for spacing, steps in ((2.0, 1), (0.05, 40))]
-    for layer, cause in zip(layers, ("Lower learning_rate", "raise iel_spacing"), strict=True):
+    for layer, cause in zip(layers, ("Lower learning_rate", "set iel_gain to 15"), strict=True):
         engine = engine_with(lambda iteration: float("nan"))
         StopOnNan(IELNet(torch.nn.Conv2d(1, 2, 1), layer)).attach(engine)
         with pytest.raises(TrainingStopped, match=cause):

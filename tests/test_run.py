@@ -109,7 +109,7 @@ def test_keys_of_your_own_are_known_when_you_say_so(tmp_path):
 def test_keys_of_your_own_are_known_to_what_follows_a_training(tmp_path, capsys):
     """Evaluation by the file that the training wrote, and prediction; the layer that never works fully is announced."""
     own = {"my_key": 3, "known_keys": ["my_key"]}
-    run(configs("wbc", "train"), **options("wbc", tmp_path, epochs=1, iel_warmup=4, iel_steps=5), **own)
+    run(configs("wbc", "train"), **options("wbc", tmp_path, epochs=1, iel_warmup=4, iel_gain=15), **own)
     assert "The layer warms up for 4 epochs, but the training has only 1" in capsys.readouterr().out
     evaluate, inference = (read_json(tmp_path / f"{name}.json") for name in ("evaluate", "inference"))
     assert evaluate["my_key"] == 3

@@ -321,10 +321,10 @@ def test_nan_is_told(server, tmp_path):
     (found,) = runs_of(server.uri, "nan")
     assert found.info.status == "FAILED"
     assert found.data.tags["stopped"].startswith("The loss became NaN or infinite in epoch 1. ")
-    assert "raise iel_spacing" in found.data.tags["stopped"]
+    assert "set iel_gain to 15" in found.data.tags["stopped"]
     names = {item.path for item in mlflow.MlflowClient(server.uri).list_artifacts(found.info.run_id)}
     assert {"config.json", "training.log", "start.png", "last.png"} <= names
-    assert "raise iel_spacing" in (tmp_path / "out" / "training.log").read_text()
+    assert "set iel_gain to 15" in (tmp_path / "out" / "training.log").read_text()
     assert not (tmp_path / "out" / "last.pt").exists()
 
 

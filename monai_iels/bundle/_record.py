@@ -51,7 +51,7 @@ def describe_run(
     for key, value in settings.items():
         parameters[key] = value if is_plain(value) or isinstance(value, str) else json.dumps(value)
     parameters["tracking_uri"] = without_secrets(str(settings.get("tracking_uri")))
-    parameters["evolution"] = repr(layer.evolution)
+    parameters |= {"evolution": repr(layer.evolution), "iel_dt": layer.dt, "iel_steps": layer.steps}
     for dims, gain in layer.gains().items():
         parameters[f"gain_{dims}d"] = gain
     parameters["network"] = type(network).__name__
@@ -82,7 +82,7 @@ def _note(parameters: Mapping[str, Any]) -> str:
         f"**{parameters['source']}** ({data}; cases: {parameters['cases_training']} for training, "
         f"{parameters['cases_validation']} for validation).",
         _errors_in_labels(parameters),
-        f"Layer: {parameters['evolution']}, {steps} steps of {parameters['iel_dt']}." if steps else "No layer.",
+        f"Layer: {parameters['evolution']}, {steps} steps of {parameters['iel_dt']:.3g}." if steps else "No layer.",
         f"\n\nPredict: `python -m monai.bundle run --args_file {folder.inference_arguments} --dataset_dir YOUR_IMAGES`",
     ]
     return " ".join(sentences)

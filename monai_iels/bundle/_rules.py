@@ -67,6 +67,8 @@ RULES = NETWORK_RULES | {
     **dict.fromkeys(("epochs", "batch_size", "repeats", "lr_step", "in_channels"), whole_number(1)),
     **dict.fromkeys(("seed", "split_seed", "iel_warmup", "iel_steps", "num_workers", "bite_count"), whole_number(0)),
     **dict.fromkeys(("learning_rate", "iel_dt"), _POSITIVE),
+    "iel_gain": _or_none(Rule(lambda value, _: _is_number(value) and value > 1, "a number above 1")),
+    "iel_reach": _or_none(_POSITIVE),
     **dict.fromkeys(("experiment_name", "run_name", "section", "dataset_dir"), _TEXT),
     **dict.fromkeys(("output_dir", "cache_dir"), _PATH),
     "val_interval": Rule(

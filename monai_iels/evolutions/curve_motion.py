@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from monai_iels.evolutions.base import Evolution
-from monai_iels.grid import Spacing, as_field, check_dt, check_spacing, check_steps, power, spacing_per_axis
+from monai_iels.grid import Spacing, as_field, check_spacing, spacing_per_axis
 from monai_iels.operators.marching import concave, march, moving
 from monai_iels.operators.stencil import gradient_norm
 
@@ -57,7 +57,11 @@ class ConvexCurveMotion(Evolution):
     This follows the paper's text. The released code has squares of 21 pixels for every radius, lets ``C`` grow over the
     steps, and lowers class 1 alone.
 
-    For the backward pass a step keeps one field and one mask a region, its level set and ``R``.
+    It has no gain: a level set grows where its boundary moves, and stops where that has ended. Backward, 60 steps of
+    0.1 were measured to raise the norm of logits at most 3-fold, whether noise or smooth, and 200 steps no further.
+
+    For the backward pass each step keeps the mask ``R``, and every third the level sets. On a CPU the steps are
+    compiled where numba is installed.
 
     Args:
         radii: radii of the convexity test, each at least 1.
@@ -128,13 +132,6 @@ class ConvexCurveMotion(Evolution):
         norm = gradient_norm(phi, self.spacing, self.gradient)
         speed = torch.where(self.moving(phi) & (norm < torch.inf), norm, 0)
         return self._shifted(torch.zeros_like(field), speed).view_as(u)
-
-    def gain(self, dt: float, steps: int, spatial_dims: int) -> float | None:
-        """Return a bound on the growth of a level set's Euclidean norm; None for regions that share a softmax."""
-        if self._coupled:
-            return None
-        fastest = math.sqrt(sum(1 / h**2 for h in spacing_per_axis(self.spacing, spatial_dims)))
-        return power(1 + abs(check_dt(dt)) * fastest, check_steps(steps))
 
     def level_sets(self, u: Tensor) -> Tensor:
         """Return the level set function of each region, of shape ``(B, regions, *spatial)``."""

@@ -100,7 +100,7 @@ class StopOnNan:
             if isinstance(module, InverseEvolutionLayer):
                 gain = max([gain, *module.gains().values()])
         if gain > 240:
-            return f"The layer amplifies up to {gain:.3g} times: raise iel_spacing, or lower iel_dt or iel_steps."
+            return f"The layer amplifies up to {gain:.3g} times: set iel_gain to 15."
         return "Lower learning_rate; if that does not help, look for values in the images that are not finite."
 
     def fail(self, engine: Any) -> None:

@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from scipy.fft import next_fast_len
 from torch import Tensor
 
-__all__ = ["ball_size", "chords", "count_within", "share_around", "within"]
+__all__ = ["ball_size", "chords", "count_within", "near", "share_around"]
 
 # A pixel whose distance is the radius belongs to the ball, also where the product of index and spacing is rounded.
 _ROUNDING = 1e-9
@@ -57,43 +57,40 @@ def count_within(mask: Tensor, radius: float, spacing: Sequence[float]) -> Tenso
     if not _takes_transforms(mask, [radius], spacing):
         return _count_along_chords(mask, radius, spacing)
     size = ball_size(radius, spacing)
-    shares, _ = _shares(mask, 0, (radius,), spacing)
-    return (shares[:, :, 0] * size).round_().to(_smallest_integer(size))
+    return (_shares(mask, (radius,), spacing)[:, :, 0] * size).round_().to(_smallest_integer(size))
 
 
-def share_around(x: Tensor, above: float | Tensor, radii: Sequence[float], spacing: Sequence[float]) -> Tensor:
-    """Return for each pixel how much of the ball around it has ``x > above``, or at most 0 if it has that itself.
+def share_around(x: Tensor, radii: Sequence[float], spacing: Sequence[float]) -> Tensor:
+    """Return for each pixel the share of the ball around it where ``x > 0``, or less than 0.5 if it is there itself.
 
     Of several radii the largest share counts. It tells exactly, by ``> 0.5``, whether that is more than half.
     """
     if _takes_transforms(x, radii, spacing):
-        shares, is_above = _shares(x, above, radii, spacing)
-        return shares.amax(2).sub_(is_above)
-    is_above = x > above
-    counts = [_count_along_chords(is_above, radius, spacing) / ball_size(radius, spacing) for radius in radii]
-    return reduce(torch.maximum, counts).masked_fill_(is_above, -1)
+        return _shares(x, radii, spacing, at_center=-1.0).amax(2)
+    is_set = x > 0
+    counts = [_count_along_chords(is_set, radius, spacing) / ball_size(radius, spacing) for radius in radii]
+    return reduce(torch.maximum, counts).masked_fill_(is_set, -1)
 
 
-def within(x: Tensor, above: float | Tensor, radius: float, spacing: Sequence[float]) -> Tensor:
-    """Return the pixels at a distance of at most ``radius`` from one with ``x > above``."""
+def near(x: Tensor, radius: float, spacing: Sequence[float]) -> Tensor:
+    """Return a number above 0.5 at each pixel within ``radius`` of one where ``x > 0``, and one below elsewhere."""
     if _is_on_cpu(x) or ball_size(radius, spacing) > _LARGEST_CONVOLUTION:
-        return count_within(x > above, radius, spacing) > 0
-    is_above = torch.empty(x.shape, dtype=torch.float32, device=x.device)
-    torch.gt(x, above, out=is_above)
-    ball = _ball(radius, tuple(spacing), x.device)
+        return count_within(x > 0, radius, spacing)
+    is_set = _positive(x, torch.empty_like(x, memory_format=torch.contiguous_format))
+    ball = _ball(radius, tuple(spacing), x.dtype, x.device)
     convolve = (F.conv1d, F.conv2d, F.conv3d)[len(spacing) - 1]
-    return convolve(is_above.flatten(0, 1)[:, None], ball, padding="same").view(x.shape) > 0.5
+    return convolve(is_set.flatten(0, 1)[:, None], ball, padding="same").view(x.shape)
 
 
 @lru_cache(maxsize=8)
-def _ball(radius: float, spacing: tuple[float, ...], device: torch.device) -> Tensor:
+def _ball(radius: float, spacing: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """Return a ball as the kernel of a convolution of one channel."""
     reaches = [_reach(radius, h) for h in spacing]
     ball = torch.zeros(1, 1, *(2 * reach + 1 for reach in reaches), device="cpu")
     for offsets, reach in chords(radius, spacing):
         row = ball[0, 0][tuple(k + center for k, center in zip(offsets, reaches[:-1], strict=True))]
         row[reaches[-1] - reach : reaches[-1] + reach + 1] = 1
-    return ball.to(device)
+    return ball.to(dtype).to(device)
 
 
 def _is_on_cpu(x: Tensor) -> bool:
@@ -104,27 +101,44 @@ def _takes_transforms(x: Tensor, radii: Sequence[float], spacing: Sequence[float
     return not _is_on_cpu(x) or len(chords(max(radii), spacing)) > _CHORDS_OF_A_TRANSFORM
 
 
-def _shares(
-    x: Tensor, above: float | Tensor, radii: Sequence[float], spacing: Sequence[float]
-) -> tuple[Tensor, Tensor]:
-    """Return the share of each ball with ``x > above``, of shape ``(B, C, radii, *spatial)``, and where that is so."""
+def _positive(x: Tensor, out: Tensor) -> Tensor:
+    """Write 1 where ``x > 0`` and 0 elsewhere to ``out``, in one operation if they have the same type."""
+    if x.dtype == out.dtype:
+        return torch.heaviside(x, _zero(x.dtype, x.device), out=out)
+    return out.copy_(x > 0)
+
+
+@lru_cache(maxsize=8)
+def _zero(dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.zeros((), dtype=dtype, device=device)
+
+
+def _shares(x: Tensor, radii: Sequence[float], spacing: Sequence[float], at_center: float = 0.0) -> Tensor:
+    """Return the share of each ball where ``x > 0``, of shape ``(B, C, radii, *spatial)``.
+
+    A pixel where ``x > 0`` itself has ``at_center`` added to its own.
+    """
     spatial = tuple(x.shape[2:])
-    balls, padded = _transformed_balls(spatial, tuple(radii), tuple(spacing), x.device)
-    line = torch.zeros(*x.shape[:2], *padded, dtype=balls.real.dtype, device=x.device)
-    is_above = _cut(line, spatial)
-    torch.gt(x, above, out=is_above)
+    precise = x.dtype == torch.float64 or ball_size(max(radii), spacing) > _LARGEST_COUNT_IN_FLOAT32
+    dtype = torch.float64 if precise and x.device.type != "mps" else torch.float32  # MPS has no float64
+    balls, padded = _transformed_balls(spatial, tuple(radii), tuple(spacing), at_center, dtype, x.device)
+    line = torch.zeros(*x.shape[:2], *padded, dtype=dtype, device=x.device)
+    _positive(x, _cut(line, spatial))
     axes = tuple(range(2, x.ndim))
     modes = torch.fft.rfftn(line, dim=axes)[:, :, None] * balls
-    return _cut(torch.fft.irfftn(modes, s=padded, dim=tuple(axis + 1 for axis in axes)), spatial), is_above
+    return _cut(torch.fft.irfftn(modes, s=padded, dim=tuple(axis + 1 for axis in axes)), spatial)
 
 
 @lru_cache(maxsize=8)
 def _transformed_balls(
-    spatial: tuple[int, ...], radii: tuple[float, ...], spacing: tuple[float, ...], device: torch.device
+    spatial: tuple[int, ...],
+    radii: tuple[float, ...],
+    spacing: tuple[float, ...],
+    at_center: float,
+    dtype: torch.dtype,
+    device: torch.device,
 ) -> tuple[Tensor, tuple[int, ...]]:
     """Return the transforms of balls that sum up to 1, and the shape, with a margin, that they are transformed in."""
-    largest = ball_size(max(radii), spacing)
-    in_float32 = largest <= _LARGEST_COUNT_IN_FLOAT32 or device.type == "mps"  # MPS has no float64
     padded = tuple(
         next_fast_len(size + _reach(max(radii), h), real=True) for size, h in zip(spatial, spacing, strict=True)
     )
@@ -134,8 +148,9 @@ def _transformed_balls(
             for last in range(-reach, reach + 1):
                 ball[tuple(k % size for k, size in zip((*offsets, last), padded, strict=True))] += 1
         ball /= ball_size(radius, spacing)
+        ball[(0,) * len(padded)] += at_center
     transforms = torch.fft.rfftn(balls, dim=tuple(range(1, balls.ndim)))
-    return transforms.to(torch.complex64 if in_float32 else torch.complex128).to(device), padded
+    return transforms.to(dtype.to_complex()).to(device), padded
 
 
 def _cut(x: Tensor, spatial: Sequence[int]) -> Tensor:

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from monai_iels.operators.balls import share_around, within
+from monai_iels.operators.balls import near, share_around
 from monai_iels.operators.stencil import add_norm_adjoint, gradient_norm
 
 __all__ = ["concave", "march", "moving"]
@@ -36,7 +36,7 @@ _LARGE = 1e18  # its square is finite
 
 def concave(phi: Tensor, radii: Sequence[float], spacing: Sequence[float]) -> Tensor:
     """Return the pixels outside of ``phi > 0`` around which it fills more than half of a ball of one of the radii."""
-    return (share_around(phi, 0, radii, spacing) > 0.5) & (phi > -torch.inf)
+    return (share_around(phi, radii, spacing) > 0.5) & (phi <= 0) & (phi > -torch.inf)
 
 
 def moving(phi: Tensor, radii: Sequence[float], band: float, spacing: Sequence[float]) -> Tensor:
@@ -55,7 +55,7 @@ def march(
 
 
 def _moving(phi: Tensor, radii: Sequence[float], band: float, spacing: Sequence[float]) -> Tensor:
-    return within(concave(phi, radii, spacing), 0, band, spacing)
+    return near(concave(phi, radii, spacing).to(phi.dtype), band, spacing) > 0.5
 
 
 def _march(
@@ -63,14 +63,15 @@ def _march(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the last level set, those kept for the backward pass, and where each step moved."""
     _, kept, moves = _march_in_meta(phi, dt, steps, radii, band, spacing, scheme)
-    is_free = gradient_norm(phi, spacing, scheme) < torch.inf
-    ceiling = torch.where(phi > -torch.inf, 0.5, torch.inf)
+    # Half, but for pixels that never count as concave, or never move.
+    half = torch.where(phi > -torch.inf, 0.5, torch.inf)
+    half_if_free = torch.where(gradient_norm(phi, spacing, scheme) < torch.inf, 0.5, torch.inf)
     phi = _finite(phi)
     for step, move in enumerate(moves):
         if step and step % _KEPT_EVERY == 0:
             kept[step // _KEPT_EVERY - 1] = phi
-        share = share_around(phi, 0, radii, spacing)
-        torch.logical_and(within(share, ceiling, band, spacing), is_free, out=move)
+        excess = share_around(phi, radii, spacing).sub_(half)
+        torch.gt(near(excess, band, spacing), half_if_free, out=move)
         phi = _step(phi, move, dt, spacing, scheme)
     return phi, kept, moves
 
