@@ -22,7 +22,8 @@ from hypothesis import strategies as st
 from skimage.measure import regionprops
 from torch.profiler import ProfilerActivity, profile
 
-from benchmarks.direct import curve_motion_by_convolutions
+from benchmarks.direct import curve_motion, shifted_sum
+from benchmarks.operations import operations
 from monai_iels import ConvexCurveMotion
 from monai_iels.operators import balls
 from monai_iels.operators.marching import _march_back_op, _march_op, _moving, _moving_op
@@ -401,23 +402,6 @@ def test_where_both_sides_are_equally_steep_each_has_half_of_the_derivative():
     torch.testing.assert_close(grad[0, 0, 3:6], torch.tensor([-0.05, 1.1, -0.05], dtype=torch.float64))
 
 
-def operations(function):
-    """Count the operations that compute something, without views of memory."""
-    views = (
-        "empty as_strided narrow slice select view detach unbind expand reshape permute resize alias transpose flatten "
-    )
-    views += "squeeze result_type to split lift_fresh zeros unsafe_view real conj scalar_tensor set"
-    views = tuple(f"aten::{name}" for name in [*views.split(), "new_empty", "_unsafe", "_reshape"])
-
-    def computes(event):
-        return event.name.startswith("aten::") and not event.name.startswith(views)
-
-    function()
-    with profile(activities=[ProfilerActivity.CPU]) as prof:
-        function()
-    return sum(computes(event) and not any(map(computes, event.cpu_children)) for event in prof.events())
-
-
 @pytest.mark.parametrize("gradient", ["central", "both"])
 def test_a_step_takes_few_operations_on_other_devices(gradient, way):
     """Forward and backward; on a GPU each is a kernel to be launched."""
@@ -430,7 +414,8 @@ def test_a_step_takes_few_operations_on_other_devices(gradient, way):
 def test_it_is_what_convolutions_with_disks_compute():
     phi = 3 * torch.nn.functional.interpolate(field(2, 3, 5, 6), size=(40, 48), mode="bicubic")
     motion = ConvexCurveMotion(radii=(2, 5), band=2, regions=((0,), (1,), (2,)), activation="sigmoid")
-    expected = curve_motion_by_convolutions(phi, -0.1, 4, (2, 5), 2)
+    expected = curve_motion(phi, -0.1, 4, (2, 5), 2)
+    torch.testing.assert_close(curve_motion(phi, -0.1, 4, (2, 5), 2, shifted_sum), expected, rtol=0, atol=1e-9)
     assert not torch.equal(expected, phi)
     torch.testing.assert_close(motion.evolve(phi, -0.1, 4), expected, rtol=0, atol=1e-5)
 

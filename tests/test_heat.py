@@ -22,6 +22,7 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.direct import loop_of_convolutions
+from benchmarks.operations import operations
 from monai_iels import HeatDiffusion, InverseEvolutionLayer
 from monai_iels.evolutions.heat import _diffuse, _diffuse_op
 
@@ -283,3 +284,10 @@ def test_wrong_arguments_are_named():
 def test_zero_steps_leave_the_field_alone():
     u = field(1, 2, 5, 5)
     assert torch.equal(InverseEvolutionLayer(HeatDiffusion(), 0.1, 0)(u), u)
+
+
+def test_few_operations():
+    """Forward and backward, in 2-D and 3-D; on a GPU each is a kernel to be launched."""
+    for shape in ((1, 2, 32, 33), (1, 2, 8, 9, 10)):
+        u = field(*shape).float().requires_grad_()
+        assert operations(lambda u=u: HeatDiffusion(2.0).evolve(u, -0.1, 10).sum().backward()) <= 50

@@ -1,0 +1,55 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""How many operations a function runs, and as on which device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
+from torch.profiler import ProfilerActivity, profile
+
+from monai_iels.operators import balls
+from monai_iels.operators.marching import _march_back_op, _march_op
+
+_VIEWS = (
+    "empty new_empty as_strided narrow slice select view unsafe_view detach unbind expand reshape permute resize alias"
+)
+_VIEWS += (
+    " transpose flatten squeeze unsqueeze result_type to split lift_fresh zeros real resolve_conj scalar_tensor set"
+)
+_NAMES = tuple(f"aten::{name}" for name in _VIEWS.split()) + ("aten::_unsafe", "aten::_reshape")
+
+
+def operations(function: Callable[[], object]) -> int:
+    """Count the operations that compute something, without views of memory; on a GPU each is a kernel, or a few."""
+    function()
+    with profile(activities=[ProfilerActivity.CPU]) as prof:
+        function()
+    return sum(_computes(event) and not any(map(_computes, event.cpu_children)) for event in prof.events())
+
+
+@contextmanager
+def as_on_other_devices() -> Iterator[None]:
+    """Compute on the CPU what other devices compute: neither compiled, nor along chords."""
+    with (
+        patch.object(balls, "_is_on_cpu", lambda x: False),
+        _march_op.set_kernel_enabled("cpu", False),
+        _march_back_op.set_kernel_enabled("cpu", False),
+    ):
+        yield
+
+
+def _computes(event: object) -> bool:
+    name = str(getattr(event, "name", ""))
+    return name.startswith("aten::") and not name.startswith(_NAMES)
