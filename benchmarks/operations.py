@@ -28,7 +28,7 @@ _VIEWS = (
 _VIEWS += (
     " transpose flatten squeeze unsqueeze result_type to split lift_fresh zeros real resolve_conj scalar_tensor set"
 )
-_NAMES = tuple(f"aten::{name}" for name in _VIEWS.split()) + ("aten::_unsafe", "aten::_reshape")
+_NAMES = tuple(f"aten::{name}" for name in [*_VIEWS.split(), "_unsafe", "_reshape"])
 
 
 def operations(function: Callable[[], object]) -> int:

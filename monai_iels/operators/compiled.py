@@ -48,10 +48,10 @@ def march(
     scheme: str,
     kept_every: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the last level set, those kept for the backward pass, and where each step moved."""
+    """Return by how much all steps move, the level sets kept for the backward pass, and where each step moved."""
     moves = torch.zeros(steps, *phi.shape, dtype=torch.bool)
     kept = phi.new_empty(((steps - 1) // kept_every, *phi.shape))
-    phi = phi.clone(memory_format=torch.contiguous_format)
+    start, phi = phi, phi.clone(memory_format=torch.contiguous_format)
     before = torch.empty_like(phi)
     balls, table_of_band = [_chord_table(radius, spacing) for radius in radii], _chord_table(band, spacing)
     halves = np.array([ball_size(radius, spacing) // 2 for radius in radii], np.int32)
@@ -69,7 +69,7 @@ def march(
         else:
             for count, ball in zip(counts, balls, strict=True):
                 _count_again(_images(phi), flipped[:found], ball, count)
-    return phi, kept, moves
+    return phi.sub_(start).nan_to_num_(0, 0, 0), kept, moves
 
 
 def march_back(
@@ -82,7 +82,7 @@ def march_back(
     scheme: str,
     kept_every: int,
 ) -> Tensor:
-    """Return the derivative by ``phi`` of the sum of ``grad`` times the last level set."""
+    """Return the derivative by ``phi`` of the sum of ``grad`` times the movement."""
     settings = dt, _per_distance(phi, spacing), scheme == "both"
     total = grad.clone(memory_format=torch.contiguous_format)
     before, states = torch.empty_like(total), phi.new_empty(kept_every, *phi.shape)
@@ -95,7 +95,7 @@ def march_back(
         for step in reversed(range(len(segment))):
             before.copy_(total)
             _retreat(_images(states[step]), _images(segment[step]), *settings, _images(before), _images(total))
-    return total
+    return total.sub_(grad)
 
 
 def _count(phi: Tensor, radii: Sequence[float], spacing: Sequence[float]) -> Array:

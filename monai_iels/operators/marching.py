@@ -29,8 +29,8 @@ from monai_iels.operators.stencil import add_norm_adjoint, gradient_norm
 __all__ = ["concave", "march", "moving"]
 
 _HAS_NUMBA = importlib.util.find_spec("numba") is not None
-# For the backward pass the level set of every third step is kept; those between are computed again.
-_KEPT_EVERY = 3
+# For the backward pass the level set of every fifth step is kept; those between are computed again.
+_KEPT_EVERY = 5
 _LARGE = 1e18  # its square is finite
 
 
@@ -47,7 +47,7 @@ def moving(phi: Tensor, radii: Sequence[float], band: float, spacing: Sequence[f
 def march(
     phi: Tensor, dt: float, steps: int, radii: Sequence[float], band: float, spacing: Sequence[float], scheme: str
 ) -> Tensor:
-    """Return ``phi`` after steps of ``phi + dt * |grad phi|``, each within ``band`` of the pixels then concave.
+    """Return by how much steps of ``phi + dt * |grad phi|`` move ``phi``, each within ``band`` of pixels then concave.
 
     Pixels that are not finite, and those beside them, stand still.
     """
@@ -61,25 +61,25 @@ def _moving(phi: Tensor, radii: Sequence[float], band: float, spacing: Sequence[
 def _march(
     phi: Tensor, dt: float, steps: int, radii: Sequence[float], band: float, spacing: Sequence[float], scheme: str
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the last level set, those kept for the backward pass, and where each step moved."""
+    """Return by how much all steps move, the level sets kept for the backward pass, and where each step moved."""
     _, kept, moves = _march_in_meta(phi, dt, steps, radii, band, spacing, scheme)
     # Half, but for pixels that never count as concave, or never move.
     half = torch.where(phi > -torch.inf, 0.5, torch.inf)
     half_if_free = torch.where(gradient_norm(phi, spacing, scheme) < torch.inf, 0.5, torch.inf)
-    phi = _finite(phi)
+    phi = start = _finite(phi)
     for step, move in enumerate(moves):
         if step and step % _KEPT_EVERY == 0:
             kept[step // _KEPT_EVERY - 1] = phi
         excess = share_around(phi, radii, spacing).sub_(half)
         torch.gt(near(excess, band, spacing), half_if_free, out=move)
         phi = _step(phi, move, dt, spacing, scheme)
-    return phi, kept, moves
+    return phi - start, kept, moves
 
 
 def _march_back(
     phi: Tensor, kept: Tensor, moves: Tensor, grad: Tensor, dt: float, spacing: Sequence[float], scheme: str
 ) -> Tensor:
-    """Return the derivative by ``phi`` of the sum of ``grad`` times the last level set."""
+    """Return the derivative by ``phi`` of the sum of ``grad`` times the movement."""
     every = _KEPT_EVERY if len(kept) else len(moves)
     total = grad.clone(memory_format=torch.contiguous_format)
     for start, segment in reversed(list(zip([_finite(phi), *kept], moves.split(every), strict=True))):
@@ -88,7 +88,7 @@ def _march_back(
             states.append(_step(states[-1], move, dt, spacing, scheme))
         for state, move in reversed(list(zip(states, segment, strict=True))):
             add_norm_adjoint(total, state, torch.where(move, total, 0), spacing, scheme, dt)
-    return total
+    return total - grad
 
 
 def _step(phi: Tensor, move: Tensor, dt: float, spacing: Sequence[float], scheme: str) -> Tensor:
@@ -134,11 +134,14 @@ def _march_back_in_meta(phi: Tensor, *_: Any) -> Tensor:
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
     phi, ctx.dt, _, _, _, ctx.spacing, ctx.scheme = inputs
     ctx.save_for_backward(phi, *output[1:])
+    ctx.set_materialize_grads(False)  # what is kept has no derivative, not one of zeros
 
 
-def _differentiate(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+def _differentiate(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
     phi, kept, moves = ctx.saved_tensors
-    if torch.is_grad_enabled():  # for a second derivative; what is kept has no derivative by phi
+    if grad is None:
+        back = None
+    elif torch.is_grad_enabled():  # for a second derivative; what is kept has no derivative by phi
         back = _march_back(phi, kept[:0], moves, grad, ctx.dt, ctx.spacing, ctx.scheme)
     else:
         back = _march_back_op(phi, kept, moves, grad, ctx.dt, ctx.spacing, ctx.scheme)
