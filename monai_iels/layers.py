@@ -95,7 +95,7 @@ class _EvolutionLayer(nn.Module):
         if isinstance(reach, str) or not 0 < reach < float("inf"):
             raise ValueError(f"Expected `reach` > 0, in the unit of `spacing`, got {reach}.")
         if steps is None:
-            steps = math.ceil(reach / (_PART_OF_A_PIXEL * min(spacing_per_axis(self.evolution.spacing, 2))))
+            steps = math.ceil(reach / (_PART_OF_A_PIXEL * min(spacing_per_axis(self.evolution.spacing, self._dims[0]))))
         return reach / max(1, check_steps(steps)), steps
 
     def _of_gain(self, gain: float) -> float:

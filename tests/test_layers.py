@@ -241,6 +241,7 @@ def test_a_reach_is_how_far_an_outline_moves():
         assert (slot[38, 37:44] < 0).sum() == 5
         assert ((filled[38, 37:44] < 0).sum() == 0) == (reach > 3 * h)
     assert InverseEvolutionLayer(ConvexCurveMotion(), steps=20, reach=6).dt == pytest.approx(0.3)
+    assert InverseEvolutionLayer(ConvexCurveMotion(spacing=(2.5, 0.5, 1.0)), reach=2).steps == 40
 
 
 @pytest.mark.parametrize(
