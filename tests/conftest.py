@@ -25,7 +25,8 @@ os.environ["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"  # else each server s
 for name in [name for name in os.environ if name.startswith("MLFLOW_TRACKING_")]:
     del os.environ[name]  # no server of the user's is written to
 
-LONGEST_FIRST = ["test_tracking", "test_study", "test_bundle", "test_registry", "test_bad_input", "test_data"]
+LONGEST_FIRST = ["test_tracking", "test_registry", "test_bundle", "test_study", "test_bad_input", "test_data"]
+LONGEST_FIRST += ["test_comparison", "test_sizes", "test_curve_motion", "test_handlers", "test_layers"]
 
 
 def pytest_xdist_auto_num_workers(config):
