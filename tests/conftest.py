@@ -11,6 +11,7 @@
 
 """How the tests run: on all cores, however they are started; and a server and a training that several files share."""
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -24,13 +25,18 @@ os.environ["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"  # else each server s
 for name in [name for name in os.environ if name.startswith("MLFLOW_TRACKING_")]:
     del os.environ[name]  # no server of the user's is written to
 
-LONGEST_FIRST = ["test_tracking", "test_study", "test_bundle", "test_registry", "test_bad_input", "test_data"]
+LONGEST_FIRST = ["test_tracking", "test_registry", "test_bundle", "test_study", "test_bad_input", "test_data"]
+LONGEST_FIRST += ["test_comparison", "test_sizes", "test_curve_motion", "test_handlers", "test_layers"]
 
 
 def pytest_xdist_auto_num_workers(config):
     """Run folders on all cores; single files run faster without further processes, which import MONAI, too."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return min(cores, 8) if any(Path(word).is_dir() for word in config.args) else 0
+
+
+def pytest_collection_finish():
+    gc.freeze()  # what was imported stays; looking through it again and again takes a tenth of the time
 
 
 def pytest_collection_modifyitems(items):

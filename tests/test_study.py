@@ -22,6 +22,7 @@ import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import mlflow
 import numpy as np
@@ -97,10 +98,10 @@ def test_an_interrupted_study_goes_on(tiny):
 
 
 def test_a_training_is_a_process_from_its_very_start(tmp_path):
-    file, out = write_study(tmp_path / "s.yaml", {"a": {**TINY, "epochs": 1}}, seeds=1), tmp_path / "out"
-    assert main(["study", "run", str(file), "--output_dir", str(out), "--tracking_uri", local_database(tmp_path)]) == 0
-    assert Journal(out / "a" / "seed-0" / "tracking").status() == "FINISHED"
-    assert (out / "a" / "seed-0" / "console.log").read_text().startswith("parsing config_file ")
+    study = Study("s", BUNDLES / "wbc", {"a": {**TINY, "epochs": 1}}, [0], tmp_path / "s.yaml")
+    (training,) = make_plan(study, tmp_path / "out", "cpu", "synthetic", local_database(tmp_path)).trainings("parent")
+    assert TrainingProcesses(1).run(training).status == training.journal.status() == "FINISHED"
+    assert [row["epoch"] for row in history(training.folder.path)] == [1]
 
 
 def test_runs_are_nested_under_one_parent(tiny):
@@ -378,13 +379,6 @@ def test_markdown_shows_text_as_it_is():
         assert html.unescape(markdown.render(f"Note: {_as_code(text)}")) == f"<p>Note: <code>{text}</code></p>\n"
 
 
-class Echo:
-    """Processes that train nothing."""
-
-    def run(self, training):
-        return training
-
-
 STUB = """#!{python}
 import json, os, pathlib, signal, sys, time
 folder = pathlib.Path(sys.argv[sys.argv.index("--args_file") + 1]).parent
@@ -501,7 +495,8 @@ def test_a_folder_keeps_all_that_was_asked_for(tmp_path):
 @pytest.mark.parametrize("backend", ["threading", "loky", "multiprocessing"])
 def test_backends(backend):
     """Those of joblib tell each job as it ends, or all at the end, as Ray's does."""
-    assert sorted(_outcomes(Echo(), [3, 1, 2], 2, backend)) == [1, 2, 3]
+    echo = SimpleNamespace(run=int)  # trains nothing, and lets the processes import nothing
+    assert sorted(_outcomes(echo, [3, 1, 2], 2, backend)) == [1, 2, 3]
 
 
 @pytest.mark.parametrize("file", STUDIES, ids=lambda file: f"{file.parts[-3]}-{file.stem}")
