@@ -153,7 +153,7 @@ def test_a_sheet_has_the_numbers_of_the_tables(straight):
         (InverseEvolutionLayer(HeatDiffusion(2.0), 0.1, 20), "layer of heat diffusion, gain 38"),
         (InverseEvolutionLayer(HeatDiffusion(2.0), 0.1, 30), "layer of heat diffusion, gain 237"),
         (InverseEvolutionLayer(HeatDiffusion(2.0), 0.1, 10), "layer of heat diffusion, gain 6.2"),
-        (InverseEvolutionLayer(ConvexCurveMotion(), 0.1, 20), "layer of convex curve motion, gain 14"),
+        (InverseEvolutionLayer(ConvexCurveMotion(), 0.1, 20), "layer of convex curve motion, reach 2"),
     ],
 )
 def test_a_layer_is_described_in_words(layer, words):

@@ -116,9 +116,13 @@ class LayerPictures:
 
 
 def in_words(layer: Any, spatial_dims: int) -> str:
-    """Return the physics and the gain of a layer, such as "layer of heat diffusion, gain 38"."""
+    """Return the physics and the strength of a layer, such as "layer of heat diffusion, gain 38"."""
     if not getattr(layer, "steps", 0):
         return "no layer"
     name = re.sub(r"(?<!^)(?=[A-Z])", " ", type(layer.evolution).__name__).lower()
     gain = layer.gains().get(spatial_dims)
-    return f"layer of {name}" + (f", gain {gain:{'.1f' if gain < 10 else '.0f'}}" if gain else "")
+    if gain is None:
+        return (
+            f"layer of {name}, reach {layer.dt * layer.steps:.3g}" if layer.evolution.order == 1 else f"layer of {name}"
+        )
+    return f"layer of {name}, gain {gain:{'.1f' if gain < 10 else '.0f'}}"
