@@ -48,7 +48,7 @@ WITH_AND_WITHOUT = {
         "drawn vessels, gain 6": ("drive-number_of_layers", "", "U-Net", "10 layers"),
     },
     "Labels with dents (curve motion)": {
-        "drawn optic discs, 60 steps": ("refuge-convexity", "", "U-Net", "U-Net + 60 layers"),
+        "drawn optic discs, 60 steps": ("refuge-convexity", "", "U-Net", "U-Net + 60 layers, central"),
     },
 }
 METHODS = {
