@@ -26,7 +26,7 @@ from benchmarks.direct import curve_motion, shifted_sum
 from benchmarks.operations import operations
 from monai_iels import ConvexCurveMotion
 from monai_iels.operators import balls
-from monai_iels.operators.marching import _march_back_op, _march_op, _moving, _moving_op
+from monai_iels.operators.marching import _march_back_op, _march_op, _moving, _moving_op, march
 
 
 @pytest.fixture(params=["compiled", "torch on a CPU", "torch on other devices"], autouse=True)
@@ -486,3 +486,16 @@ def test_axes_of_length_one_and_tiny_images():
         pixels = torch.tensor([1.0, -1.0, broken])[None, None]
         assert of_one_channel(radii=(1,)).concave(pixels).flatten().tolist() == [False, expected, False]
     assert of_one_channel(radii=(2,)).concave(line).flatten().tolist() == [False] * 3 + [True] + [False] * 3
+
+
+def test_level_sets_may_lie_in_memory_in_any_order():
+    phi = field(2, 3, 20, 22)
+    moved = []
+    for order in (torch.contiguous_format, torch.channels_last):
+        start = phi.clone(memory_format=order).requires_grad_()
+        shift = march(start, 0.1, 7, (2.0, 4.0), 2.0, (1.0, 1.0), "both")
+        (shift * phi).sum().backward()
+        moved.append((shift, start.grad))
+    assert moved[0][0].any()
+    assert moved[0][1].any()
+    torch.testing.assert_close(moved[0], moved[1], rtol=0, atol=0)

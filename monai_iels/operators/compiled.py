@@ -54,16 +54,18 @@ def march(
     start, phi = phi, phi.clone(memory_format=torch.contiguous_format)
     before = torch.empty_like(phi)
     balls, table_of_band = [_chord_table(radius, spacing) for radius in radii], _chord_table(band, spacing)
-    halves = np.array([ball_size(radius, spacing) // 2 for radius in radii], np.int32)
     flipped = np.empty((math.ceil(phi.numel() * _MANY), 4), np.int64)
     counts = _count(phi, radii, spacing)
+    halves = np.array([ball_size(radius, spacing) // 2 for radius in radii], counts.dtype)
+    settings = dt, _per_distance(phi.dtype, spacing), scheme == "both"
     for step, move in enumerate(moves):
         if step and step % kept_every == 0:
             kept[step // kept_every - 1] = phi
-        _mark_moving(_images(phi), counts, halves.astype(counts.dtype), table_of_band, _images(move))
+        _mark_moving(_images(phi), counts, halves, table_of_band, _images(move))
         before.copy_(phi)
-        settings = dt, _per_distance(phi, spacing), scheme == "both"
         found = _advance(_images(before), _images(move), *settings, _images(phi), flipped)
+        if step == steps - 1:
+            break
         if found > len(flipped):
             counts = _count(phi, radii, spacing)
         else:
@@ -83,7 +85,7 @@ def march_back(
     kept_every: int,
 ) -> Tensor:
     """Return the derivative by ``phi`` of the sum of ``grad`` times the movement."""
-    settings = dt, _per_distance(phi, spacing), scheme == "both"
+    settings = dt, _per_distance(phi.dtype, spacing), scheme == "both"
     total = grad.clone(memory_format=torch.contiguous_format)
     before, states = torch.empty_like(total), phi.new_empty(kept_every, *phi.shape)
     nowhere = np.empty((0, 4), np.int64)
@@ -111,8 +113,8 @@ def _images(x: Tensor) -> Array:
     return x.detach().view(-1, *(1,) * (3 - len(spatial)), *spatial).numpy()
 
 
-def _per_distance(phi: Tensor, spacing: Sequence[float]) -> Array:
-    return np.array([0.0] * (3 - len(spacing)) + [1 / h for h in spacing], _images(phi).dtype)
+def _per_distance(dtype: torch.dtype, spacing: Sequence[float]) -> Array:
+    return torch.tensor([0.0] * (3 - len(spacing)) + [1 / h for h in spacing], dtype=dtype).numpy()
 
 
 def _chord_table(radius: float, spacing: Sequence[float]) -> Array:
