@@ -224,8 +224,9 @@ def test_one_entry_swaps_the_physics():
 @pytest.mark.parametrize(
     ("name", "overrides", "dt", "steps", "gain"),
     [
-        ("wbc", {}, 0.1, 20, 38.3),
-        ("wbc", {"iel_gain": 15}, 0.0725, 20, 15),
+        ("wbc", {}, 0.1, 15, 15.4),
+        ("wbc", {"iel_steps": 20}, 0.1, 20, 38.3),
+        ("wbc", {"iel_gain": 38}, 0.137, 15, 38),
         ("hippocampus", {"iel_gain": 15, "iel_spacing": [1.0, 1.0, 2.0], "iel_steps": 4}, 0.107, 4, 15),
         ("wbc", {"iel_gain": 15, "iel_steps": 0}, None, 0, 1),
         ("refuge", {"iel_reach": 6}, 0.1, 60, None),
@@ -243,6 +244,15 @@ def test_the_strength_of_a_layer_is_one_key(name, overrides, dt, steps, gain):
     assert layer.gains().get(parser["spatial_dims"]) == (gain and pytest.approx(gain, rel=0.01))
     warmup = next(h for h in parser["train#handlers"] if h["_target_"] == "ParamSchedulerHandler")
     assert warmup["vc_kwargs"]["max_value"] == "$@layer.dt"
+
+
+@pytest.mark.parametrize("dims", [2, 3])
+def test_a_bundle_of_ones_own_has_a_gain_of_15(dims):
+    parser = ConfigParser(ConfigParser.load_config_file(BUNDLES / "shared" / "train.yaml"))
+    assert parser.get_parsed_content("layer").gains()[dims] == pytest.approx(15)
+    parser.update({"iel_reach": 6, "evolution": {"_target_": "monai_iels.ConvexCurveMotion"}})
+    layer = parser.get_parsed_content("layer")
+    assert layer.dt * layer.steps == pytest.approx(6)
 
 
 @pytest.mark.parametrize("name", NAMES)
