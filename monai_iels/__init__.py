@@ -13,7 +13,13 @@
 
 from monai_iels.evolutions import ConvexCurveMotion, Evolution, HeatDiffusion
 from monai_iels.layers import ForwardEvolutionLayer, InverseEvolutionLayer
-from monai_iels.losses import GeneralizedCrossEntropyLoss, GradientEnergyLoss, QuasiConcavityLoss
+from monai_iels.losses import (
+    GeneralizedCrossEntropyLoss,
+    GradientEnergyLoss,
+    IELLoss,
+    LabeledPixelsLoss,
+    QuasiConcavityLoss,
+)
 from monai_iels.metrics import ConvexityMetric, RoughnessMetric
 from monai_iels.networks import IELNet
 from monai_iels.transforms import (
@@ -59,8 +65,10 @@ __all__ = [
     "GeneralizedCrossEntropyLoss",
     "GradientEnergyLoss",
     "HeatDiffusion",
+    "IELLoss",
     "IELNet",
     "InverseEvolutionLayer",
+    "LabeledPixelsLoss",
     "QuasiConcavityLoss",
     "RoughnessMetric",
 ]

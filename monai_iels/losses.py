@@ -9,7 +9,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""Losses that the layers are compared with: the paper's own, and the one that label noise makes people reach for."""
+"""Losses with a layer inside, of labels with gaps, and those that the layers are compared with."""
 
 from __future__ import annotations
 
@@ -22,8 +22,102 @@ from monai.utils import LossReduction
 from torch import Tensor, nn
 
 from monai_iels.grid import Spacing, as_field, check_spacing, spacing_per_axis, spatial_axes
+from monai_iels.operators.extension import extend
 
-__all__ = ["GeneralizedCrossEntropyLoss", "GradientEnergyLoss", "QuasiConcavityLoss"]
+__all__ = [
+    "GeneralizedCrossEntropyLoss",
+    "GradientEnergyLoss",
+    "IELLoss",
+    "LabeledPixelsLoss",
+    "QuasiConcavityLoss",
+]
+
+
+class IELLoss(nn.Module):
+    """Apply ``layer`` to logits before any loss, in train mode; in eval mode be the loss.
+
+    It is what :class:`IELNet` does, for training loops that cannot wrap their network, and for labels with gaps, which
+    a network does not see. Where a label is ``ignore_index``, the layer gets the logits of a labeled pixel nearby
+    instead of the pixel's own, see :func:`~monai_iels.operators.extension.extend`. What the network says there is then
+    neither amplified nor seen by the layer elsewhere. Let the inner loss leave these pixels out, too:
+    :class:`LabeledPixelsLoss`.
+
+    Args:
+        loss: any loss of ``(input, target)``.
+        layer: an :class:`InverseEvolutionLayer`, or None for the loss alone.
+        ignore_index: the number in a target that stands for no class, or None if there is none.
+
+    Example:
+        >>> import torch
+        >>> from monai_iels import HeatDiffusion, IELLoss, InverseEvolutionLayer
+        >>> loss = IELLoss(torch.nn.CrossEntropyLoss(), InverseEvolutionLayer(HeatDiffusion(), gain=15))
+        >>> flat = torch.zeros(1, 2, 4, 4)  # nothing to amplify
+        >>> loss(flat, torch.zeros(1, 4, 4, dtype=torch.long))
+        tensor(0.6931)
+    """
+
+    def __init__(self, loss: nn.Module, layer: nn.Module | None = None, ignore_index: int | None = None) -> None:
+        super().__init__()
+        self.loss = _check_loss(loss)
+        self.layer = layer
+        self.ignore_index = ignore_index
+
+    def forward(self, input: Tensor, target: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """Return the loss of the evolved logits ``(B, C, *spatial)``."""
+        return self.loss(self.evolved(input, target), target, *args, **kwargs)
+
+    def evolved(self, input: Tensor, target: Tensor) -> Tensor:
+        """Return what the inner loss sees of the logits."""
+        if self.layer is None or not self.training:
+            return input
+        if self.ignore_index is not None:
+            input = extend(input, target.reshape(len(input), 1, *input.shape[2:]) != self.ignore_index)
+        return self.layer(input)
+
+    def extra_repr(self) -> str:
+        """Return the ignored number."""
+        return f"ignore_index={self.ignore_index}"
+
+
+class LabeledPixelsLoss(nn.Module):
+    """Leave out pixels without a label from any loss that treats pixels alike, such as cross-entropy, Dice or both.
+
+    The labeled pixels of a batch are handed on as one row, of shape ``(1, C, pixels)``, so that the loss needs to know
+    of nothing. Dice is then that of the batch. A loss that looks at neighbors must be outside of this one:
+    ``GradientEnergyLoss(LabeledPixelsLoss(loss))``.
+
+    Args:
+        loss: a loss of logits ``(B, C, *spatial)`` and classes ``(B, 1, *spatial)``.
+        ignore_index: the number in a target that stands for no class, or None if there is none.
+
+    Example:
+        >>> import torch
+        >>> from monai.losses import DiceCELoss
+        >>> from monai_iels import LabeledPixelsLoss
+        >>> loss = LabeledPixelsLoss(DiceCELoss(softmax=True, to_onehot_y=True, lambda_dice=0.0), ignore_index=255)
+        >>> loss(torch.zeros(1, 2, 1, 2), torch.tensor([[[[0, 255]]]]))
+        tensor(0.6931)
+    """
+
+    def __init__(self, loss: nn.Module, ignore_index: int | None = 255) -> None:
+        super().__init__()
+        self.loss = _check_loss(loss)
+        self.ignore_index = ignore_index
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """Return the loss of the labeled pixels, or 0 if there are none."""
+        if self.ignore_index is None:
+            return self.loss(input, target)
+        labels = target.reshape(len(input), *input.shape[2:])
+        is_labeled = labels != self.ignore_index
+        logits, labels = input.movedim(1, -1)[is_labeled].T, labels[is_labeled]
+        if not len(labels):
+            return logits.sum()  # 0, with a gradient of zeros
+        return self.loss(logits[None], labels[None, None])
+
+    def extra_repr(self) -> str:
+        """Return the ignored number."""
+        return f"ignore_index={self.ignore_index}"
 
 
 class GeneralizedCrossEntropyLoss(nn.Module):

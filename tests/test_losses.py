@@ -9,7 +9,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""The losses that the layers are compared with."""
+"""Losses with a layer inside, of labels with gaps, and those that the layers are compared with."""
 
 import math
 
@@ -18,7 +18,18 @@ import torch
 from monai.data import MetaTensor
 from monai.losses import DeepSupervisionLoss, DiceCELoss, DiceLoss
 
-from monai_iels import GeneralizedCrossEntropyLoss, GradientEnergyLoss, HeatDiffusion, QuasiConcavityLoss
+from monai_iels import (
+    ConvexCurveMotion,
+    GeneralizedCrossEntropyLoss,
+    GradientEnergyLoss,
+    HeatDiffusion,
+    IELLoss,
+    IELNet,
+    InverseEvolutionLayer,
+    LabeledPixelsLoss,
+    QuasiConcavityLoss,
+)
+from monai_iels.operators.extension import extend
 
 
 def field(*shape, seed=0):
@@ -225,3 +236,80 @@ def test_the_penalty_refuses_what_it_cannot_take():
         QuasiConcavityLoss(nothing).penalty(field(1, 2, 4, 4, 4))
     with pytest.raises(ValueError, match=r"channels of \(\(2,\),\), got 2 channels"):
         QuasiConcavityLoss(nothing, regions=((2,),)).penalty(field(1, 2, 4, 4))
+
+
+# labels with gaps, and layers inside of a loss
+
+LAYERS = {
+    "heat": InverseEvolutionLayer(HeatDiffusion(), gain=15),
+    "curve motion": InverseEvolutionLayer(ConvexCurveMotion(radii=(2, 4), band=2), reach=2),
+}
+
+
+def with_gaps(*spatial, classes=3, seed=0):
+    """Return logits, and a label with a blob and single pixels that have none."""
+    random = torch.Generator().manual_seed(seed)
+    label = torch.randint(0, classes, (2, 1, *spatial), generator=random)
+    label[torch.rand(label.shape, generator=random) < 0.1] = 255
+    label[:, :, :4] = 255
+    return field(2, classes, *spatial, seed=seed).requires_grad_(), label
+
+
+@pytest.mark.parametrize("layer", LAYERS.values(), ids=LAYERS.keys())
+@pytest.mark.parametrize("spatial", [(14, 16), (8, 7, 9)])
+def test_a_logit_without_a_label_changes_no_gradient_elsewhere(layer, spatial):
+    """What the network says at ignored pixels is neither fitted nor amplified, nor does it reach others."""
+    logits, label = with_gaps(*spatial)
+    inner = DiceCELoss(softmax=True, to_onehot_y=True)
+    loss = IELLoss(LabeledPixelsLoss(inner, 255), layer, ignore_index=255)
+    ignored = (label == 255).expand_as(logits)
+    changed = logits.detach().clone()
+    changed[ignored] = 50 * field(int(ignored.sum()), seed=3)
+    changed.requires_grad_()
+    values = [loss(u, label) for u in (logits, changed)]
+    for value in values:
+        value.backward()
+    assert values[0] > 0
+    torch.testing.assert_close(values[0], values[1], rtol=0, atol=0)
+    torch.testing.assert_close(logits.grad, changed.grad, rtol=0, atol=0)
+    assert (logits.grad[ignored] == 0).all()
+    assert (logits.grad[~ignored] != 0).any()
+    with pytest.raises((RuntimeError, IndexError)):
+        inner(logits, label)
+
+
+def test_labeled_pixels_have_the_loss_that_torch_gives_them():
+    logits, label = with_gaps(14, 16)
+    loss = LabeledPixelsLoss(DiceCELoss(softmax=True, to_onehot_y=True, lambda_dice=0.0))
+    expected = torch.nn.functional.cross_entropy(logits, label[:, 0], ignore_index=255)
+    torch.testing.assert_close(loss(logits, label), expected)
+    dice, kept = DiceLoss(softmax=True, to_onehot_y=True), label[:, 0] != 255
+    chosen = torch.stack([logits[:, channel][kept] for channel in range(3)])[None]
+    torch.testing.assert_close(LabeledPixelsLoss(dice)(logits, label), dice(chosen, label[:, 0][kept][None, None]))
+    nothing_known = LabeledPixelsLoss(dice)(logits, torch.full_like(label, 255))
+    nothing_known.backward()
+    assert nothing_known == 0
+    assert (logits.grad == 0).all()
+
+
+def test_a_layer_inside_of_the_loss_is_one_behind_the_network():
+    layer, network = LAYERS["heat"], torch.nn.Conv2d(1, 3, 3, padding=1).double()
+    image, label = field(2, 1, 12, 12), with_gaps(12, 12)[1].clamp(0, 2)
+    loss = DiceCELoss(softmax=True, to_onehot_y=True)
+    whole = IELLoss(loss, layer)
+    torch.testing.assert_close(whole(network(image), label), loss(IELNet(network, layer)(image), label))
+    torch.testing.assert_close(whole.eval()(network(image), label), loss(network(image), label))
+    torch.testing.assert_close(IELLoss(loss)(network(image), label), loss(network(image), label))
+    assert not whole.state_dict()
+
+
+def test_gaps_are_filled_as_beyond_the_border():
+    """An edge is continued straight on; a single known pixel fills the whole image."""
+    u = field(1, 2, 9, 12)
+    half = torch.arange(12) < 7
+    torch.testing.assert_close(extend(u, half.expand(1, 1, 9, 12))[..., 7:], u[..., 6:7].expand(1, 2, 9, 5))
+    single = torch.zeros(1, 1, 4, 5, 6, dtype=torch.bool)
+    single[..., 2, 3, 1] = True
+    v = field(1, 2, 4, 5, 6)
+    torch.testing.assert_close(extend(v, single), v[..., 2:3, 3:4, 1:2].expand_as(v))
+    torch.testing.assert_close(extend(v, torch.zeros_like(single)), v)

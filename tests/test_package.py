@@ -57,8 +57,10 @@ def test_public_names():
         "GeneralizedCrossEntropyLoss",
         "GradientEnergyLoss",
         "HeatDiffusion",
+        "IELLoss",
         "IELNet",
         "InverseEvolutionLayer",
+        "LabeledPixelsLoss",
         "QuasiConcavityLoss",
         "RoughnessMetric",
     ]

@@ -188,6 +188,15 @@ def checksum(label):
 
 
 class TestCorruptLabel:
+    def test_pixels_without_a_label_keep_none(self):
+        label = np.arange(400).reshape(1, 20, 20) % 3
+        label[0, 5:15, 5:15] = 255
+        noisy = CorruptLabel(3, window=2, fraction=0.9, ignore_index=255)(label)
+        np.testing.assert_array_equal(noisy == 255, label == 255)
+        assert 0.4 < (noisy != label)[label != 255].mean() < 0.7
+        with pytest.raises(ValueError, match="255"):
+            CorruptLabel(3)(label)
+
     @pytest.mark.parametrize("shape", [(112, 112), (113, 111), (35, 50, 35)])
     @pytest.mark.parametrize("window", [1, 2, 3, 5])
     @pytest.mark.parametrize("fraction", [0.05, 0.1, 0.5, 1.0])

@@ -151,6 +151,7 @@ class CorruptLabel(_LabelError):
         fraction: share of the area to replace, from 0 to 1.
         seed: another seed gives other noise.
         shared: whether all images of a size have their windows at the same places.
+        ignore_index: a number that stands for no class; pixels that have it keep it.
 
     Raises:
         ValueError: if an argument is out of its range, or a label has a class outside of 0 to ``num_classes - 1``.
@@ -164,7 +165,13 @@ class CorruptLabel(_LabelError):
     """
 
     def __init__(
-        self, num_classes: int, window: int = 2, fraction: float = 0.1, seed: int = 0, shared: bool = True
+        self,
+        num_classes: int,
+        window: int = 2,
+        fraction: float = 0.1,
+        seed: int = 0,
+        shared: bool = True,
+        ignore_index: int | None = None,
     ) -> None:
         try:
             num_classes, window, seed = map(operator.index, (num_classes, window, seed))
@@ -181,6 +188,7 @@ class CorruptLabel(_LabelError):
         self.fraction = fraction
         self.seed = seed
         self.shared = shared
+        self.ignore_index = ignore_index
 
     def _changed(self, values: np.ndarray, file: str) -> np.ndarray:
         identity = _identity(values, file, self.num_classes)
@@ -190,7 +198,7 @@ class CorruptLabel(_LabelError):
         classes = np.full(areas.size, -1)
         classes[chosen] = self._random("classes", identity).randint(self.num_classes, size=len(chosen))
         noise = classes.reshape(areas.shape)[np.ix_(*window_of)]
-        return np.where(noise < 0, values, noise)
+        return np.where((noise < 0) | (values == self.ignore_index), values, noise)
 
     def _check(self, dtype: np.dtype, found: np.ndarray, where: str) -> None:
         if np.array(self.num_classes - 1).astype(dtype) != self.num_classes - 1:
@@ -198,6 +206,7 @@ class CorruptLabel(_LabelError):
                 f"Expected a label of a type that holds {self.num_classes} classes, got {dtype}{where}. "
                 "Convert it first, for example to uint8."
             )
+        found = found[found != self.ignore_index]
         if not ((found >= 0) & (found < self.num_classes) & (found == np.floor(found))).all():
             raise ValueError(
                 f"Expected a label with the classes 0 to {self.num_classes - 1}, "

@@ -84,6 +84,7 @@ class CorruptLabeld(_EachKey):
         fraction: share of the area to replace, from 0 to 1.
         seed: another seed gives other noise.
         shared: whether all images of a size have their windows at the same places.
+        ignore_index: a number that stands for no class; pixels that have it keep it.
         allow_missing_keys: do not raise an exception if a key is missing.
     """
 
@@ -97,10 +98,11 @@ class CorruptLabeld(_EachKey):
         fraction: float = 0.1,
         seed: int = 0,
         shared: bool = True,
+        ignore_index: int | None = None,
         allow_missing_keys: bool = False,
     ) -> None:
         super().__init__(keys, allow_missing_keys)
-        self.transform = CorruptLabel(num_classes, window, fraction, seed, shared)
+        self.transform = CorruptLabel(num_classes, window, fraction, seed, shared, ignore_index)
 
 
 class BiteLabeld(_EachKey):
