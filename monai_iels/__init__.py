@@ -20,7 +20,7 @@ from monai_iels.losses import (
     LabeledPixelsLoss,
     QuasiConcavityLoss,
 )
-from monai_iels.metrics import ConvexityMetric, RoughnessMetric
+from monai_iels.metrics import ConvexityMetric, RoughnessMetric, SetIoUMetric
 from monai_iels.networks import IELNet
 from monai_iels.transforms import (
     BiteLabel,
@@ -71,6 +71,7 @@ __all__ = [
     "LabeledPixelsLoss",
     "QuasiConcavityLoss",
     "RoughnessMetric",
+    "SetIoUMetric",
 ]
 
 __version__ = "0.1.0"

@@ -17,6 +17,7 @@ import dataclasses
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -29,13 +30,16 @@ from matplotlib.patches import Patch
 from monai.metrics import compute_dice
 from monai.networks.utils import one_hot
 
-from monai_iels._prediction import color_of
+from monai_iels._prediction import IGNORED, color_of
 from monai_iels._run_folder import SHOWN_METRICS
 from monai_iels.metrics import RoughnessMetric
 
 _NAMES_AS_THEY_ARE = rc_context({"text.parse_math": False})  # a name with two $ is no formula
 _LINE_STYLES = ("-", "--", ":")
-_METRICS = {title: name for name, title in SHOWN_METRICS.items() if title != "IoU"}
+_METRICS = {title: name for name, title in SHOWN_METRICS.items() if "IoU" not in title}
+
+Colors = Sequence[Sequence[int]] | None
+"""Red, green and blue of each class from 0 to 255. Without them the first class is background, and has no color."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -58,14 +62,16 @@ class Sheet:
     Args:
         rows: the tiles of each case by the title of their column; the first is the image.
         classes: names of the classes, background first.
+        colors: their colors.
     """
 
     rows: Sequence[Mapping[str, Tile]]
     classes: Sequence[str]
+    colors: Colors = None
 
     def save(self, file: Path) -> None:
         """Write the sheet as arrays."""
-        arrays = {"classes": np.array(self.classes)}
+        arrays = {"classes": np.array(self.classes), "colors": np.array(self.colors or [])}
         for index, row in enumerate(self.rows):
             for name, tile in row.items():
                 arrays[f"{index}/{name}/pixels"], arrays[f"{index}/{name}/note"] = tile.pixels, np.array(tile.note)
@@ -81,7 +87,8 @@ class Sheet:
                 index, _, name = key.removesuffix("/pixels").partition("/")
                 if key.endswith("/pixels"):
                     rows.setdefault(index, {})[name] = Tile(arrays[key], str(arrays[f"{index}/{name}/note"]))
-            return cls(list(rows.values()), arrays["classes"].tolist())
+            colors = arrays["colors"].tolist() if "colors" in arrays else []
+            return cls(list(rows.values()), arrays["classes"].tolist(), colors or None)
 
     @_NAMES_AS_THEY_ARE
     def draw(self, title: str, file: Path, names: Sequence[str] = ()) -> None:
@@ -101,16 +108,21 @@ class Sheet:
                 if name == "image":
                     axis.imshow(image, cmap="gray", vmin=0, vmax=1)
                 else:
-                    _mark(axis, image, tile.pixels)
-                _zoom(axis, row)
+                    _mark(axis, image, tile.pixels, self.colors)
+                if self.colors is None:
+                    _zoom(axis, row)
                 axis.set(xticks=[], yticks=[])
                 axis.set_xlabel(tile.note, fontsize=9)
         for axis, name in zip(axes[0], columns, strict=True):
             axis.set_title(textwrap.fill(name, 32), fontsize=10)
         for line, name in zip(axes, names, strict=False):
             line[0].set_ylabel(name, fontsize=9)
-        colors = [Patch(color=color_of(number), label=name) for number, name in enumerate(self.classes) if number]
-        figure.legend(handles=colors, loc="outside lower center", ncols=len(colors), fontsize=10, frameon=False)
+        first = 1 if self.colors is None else 0
+        named = [*enumerate(self.classes)][first:]
+        handles = [Patch(color=_color(number, self.colors), label=name) for number, name in named]
+        lines = -(-len(handles) // (3 * len(columns)))
+        ncols = -(-len(handles) // lines)
+        figure.legend(handles=handles, loc="outside lower center", ncols=ncols, fontsize=10, frameon=False)
         figure.suptitle(title, fontsize=11)
         figure.savefig(file, dpi=110)
 
@@ -148,28 +160,45 @@ def _upright_image(image: np.ndarray, index: int) -> np.ndarray:
 
 def _note(classes: np.ndarray, truth: np.ndarray | None) -> str:
     """Return the roughness of classes, and their Dice if there is a truth to compare with that has any class."""
-    found = [torch.from_numpy(np.int64(values))[None, None] for values in (classes, truth) if values is not None]
+    labeled = (classes if truth is None else truth) != IGNORED
+    found = [np.where(labeled, values, 0).astype(np.int64) for values in (classes, truth) if values is not None]
     count = max(2, *(int(values.max()) + 1 for values in found))
-    regions = [one_hot(values, count) for values in found]
+    mask = torch.from_numpy(labeled)
+    regions = [one_hot(torch.from_numpy(values)[None, None], count) * mask for values in found]
     dice = compute_dice(regions[0], regions[-1], include_background=False).nanmean()
     words = [f"Dice {dice:.3f}"] if truth is not None and not dice.isnan() else []
     return ", ".join([*words, f"roughness {float(RoughnessMetric().measure(regions[0].bool())):.3f}"])
 
 
-def _mark(axis: Axes, image: np.ndarray, pixels: np.ndarray) -> None:
-    """Outline each class in its color on an image that is made gray and dark, or mark a mask in white."""
+def classes_of(one_hot_classes: torch.Tensor) -> torch.Tensor:
+    """Return the class of each pixel of one-hot ``(C, *spatial)``, or ``IGNORED`` where it has none."""
+    return torch.where(one_hot_classes.any(0), one_hot_classes.argmax(0), IGNORED)
+
+
+def _color(number: int, colors: Colors) -> Any:
+    return color_of(number) if colors is None else tuple(np.array(colors[number]) / 255)
+
+
+def _mark(axis: Axes, image: np.ndarray, pixels: np.ndarray, colors: Colors) -> None:
+    """Show each class in its color on an image that is made gray and dark, or mark a mask in white.
+
+    Without colors of their own, classes lie on a background, and are outlined; with colors, they cover the image.
+    """
     axis.imshow(image.mean(-1) if image.ndim == 3 else image, cmap="gray", vmin=-0.2, vmax=1.6)
     if pixels.dtype == bool:
         axis.imshow(np.ones((*pixels.shape, 3)), alpha=pixels.astype(float))
         return
-    for number in np.unique(pixels[pixels > 0]).tolist():
-        inside, color = pixels == number, color_of(number)
-        axis.imshow(inside[..., None] * np.array(to_rgba(color, 0.25)))
-        if not inside.all():
+    shown = (pixels != IGNORED) & ((pixels > 0) | (colors is not None))
+    for number in np.unique(pixels[shown]).tolist():
+        inside, color = pixels == number, _color(number, colors)
+        axis.imshow(inside[..., None] * np.array(to_rgba(color, 0.25 if colors is None else 0.7)))
+        if colors is None and not inside.all():
             axis.contour(inside, levels=[0.5], colors=[color], linewidths=1.4)
 
 
-def contact_sheet(panels: Sequence[Panel], classes: Sequence[str], file: Path, each: int = 3) -> None:
+def contact_sheet(
+    panels: Sequence[Panel], classes: Sequence[str], file: Path, each: int = 3, colors: Colors = None
+) -> None:
     """Show image, truth, prediction and error of the worst, the median and the best cases.
 
     Args:
@@ -177,6 +206,7 @@ def contact_sheet(panels: Sequence[Panel], classes: Sequence[str], file: Path, e
         classes: names of the classes, background first.
         file: the PNG file.
         each: how many of worst, median and best.
+        colors: colors of the classes.
     """
     chosen = _worst_median_best(panels, each)
     rows = []
@@ -185,7 +215,7 @@ def contact_sheet(panels: Sequence[Panel], classes: Sequence[str], file: Path, e
         rows.append({**case.row, "where they differ": Tile(differs, f"{differs.mean():.1%} of the pixels")})
     cases = "1 case" if len(panels) == 1 else f"{len(panels)} cases"
     names = [f"{group}\n{case.name[:24]}" for case, group in chosen]
-    Sheet(rows, classes).draw(f"Worst, median and best by Dice, of {cases}", file, names)
+    Sheet(rows, classes, colors).draw(f"Worst, median and best by Dice, of {cases}", file, names)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -210,7 +240,9 @@ def _worst_median_best(panels: Sequence[Panel], each: int) -> list[tuple[Panel, 
 
 def _zoom(axis: Axes, row: Mapping[str, Tile]) -> None:
     """Show only the surroundings of structures that are small in their image."""
-    inside = np.any([tile.pixels > 0 for name, tile in row.items() if name != "image"], axis=0)
+    inside = np.any(
+        [(tile.pixels > 0) & (tile.pixels != IGNORED) for name, tile in row.items() if name != "image"], axis=0
+    )
     rows, columns = np.flatnonzero(inside.any(axis=1)), np.flatnonzero(inside.any(axis=0))
     if not rows.size or max(np.ptp(rows) / inside.shape[0], np.ptp(columns) / inside.shape[1]) > 0.5:
         return

@@ -33,7 +33,8 @@ logger = logging.getLogger(__name__)
 KEY_METRIC = "val_mean_dice"
 """The metric that decides which epoch is best, and which registered version is the champion."""
 
-SHOWN_METRICS = {KEY_METRIC: "Dice", "val_mean_iou": "IoU", "val_roughness": "roughness", "val_convexity": "convexity"}
+SHOWN_METRICS = {KEY_METRIC: "Dice", "val_mean_iou": "IoU"}
+SHOWN_METRICS |= {"val_set_iou": "IoU of all cases", "val_roughness": "roughness", "val_convexity": "convexity"}
 """The metrics that reports show, and their titles. Some have the truth's own value beside them, see ``OF_TRUTH``."""
 
 OF_TRUTH = "_of_truth"

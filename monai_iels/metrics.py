@@ -26,7 +26,7 @@ from torch import Tensor
 
 from monai_iels._hulls import components_of, hull_volume
 
-__all__ = ["ConvexityMetric", "RoughnessMetric"]
+__all__ = ["ConvexityMetric", "RoughnessMetric", "SetIoUMetric"]
 
 
 class _PropertyMetric(CumulativeIterationMetric):
@@ -177,3 +177,55 @@ class RoughnessMetric(_PropertyMetric):
 def _convexity(mask: np.ndarray) -> float:
     hulls = [hull_volume(component) for _, component in components_of(mask)]
     return mask.sum() / sum(hulls) if hulls else float("nan")
+
+
+class SetIoUMetric(CumulativeIterationMetric):
+    """Measure the intersection over union of each class over all images together, as Cityscapes does.
+
+    Pixels are counted over all images, and divided at the end. A mean of the values of images, MONAI's
+    ``MeanIoU``, gives a class that is small in one image as much weight there as one that fills it. A class that
+    neither predictions nor labels have counts for nothing. Pixels whose channels are all 0 in both are left out.
+
+    Args:
+        include_background: whether the first channel counts.
+        reduction: "mean" over classes, or "none" for one number per class.
+
+    Example:
+        >>> import torch
+        >>> from monai_iels import SetIoUMetric
+        >>> metric = SetIoUMetric(include_background=True)
+        >>> large, small = torch.tensor([[[1.0] * 9], [[0.0] * 9]]), torch.tensor([[[1.0]], [[0.0]]])
+        >>> _ = metric([large, 1 - small], [large, small])
+        >>> metric.aggregate()  # 9 of 10 pixels of the first class, none of the second
+        tensor(0.4500)
+    """
+
+    def __init__(self, include_background: bool = False, reduction: str = "mean") -> None:
+        super().__init__()
+        if reduction not in ("mean", "none"):
+            raise ValueError(f"Expected `reduction` to be 'mean' or 'none', got {reduction!r}.")
+        self.include_background = include_background
+        self.reduction = reduction
+
+    def aggregate(self) -> Tensor:
+        """Return the value of all images so far, of every process.
+
+        Raises:
+            ValueError: if there are none.
+        """
+        counts = self.get_buffer()
+        if not isinstance(counts, Tensor):
+            raise ValueError("Expected SetIoUMetric to be called before `aggregate`, but it has no values.")
+        common, either = counts.sum(0).T
+        values = common / either  # NaN where there is nothing
+        return values.nanmean() if self.reduction == "mean" else values
+
+    def _compute_tensor(self, y_pred: Tensor, y: Tensor | None = None, **kwargs: Any) -> Tensor:
+        """Return the pixels of intersection and union of each image and class, ``(B, C, 2)``."""
+        if y is None or y.shape != y_pred.shape:
+            raise ValueError(
+                f"Expected one-hot labels of shape {tuple(y_pred.shape)}, got {y if y is None else y.shape}."
+            )
+        guess, truth = (x.as_subclass(Tensor).flatten(2).bool() for x in (y_pred, y))
+        counts = torch.stack([(guess & truth).sum(2), (guess | truth).sum(2)], dim=2).double()
+        return counts if self.include_background else counts[:, 1:]

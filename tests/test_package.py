@@ -63,6 +63,7 @@ def test_public_names():
         "LabeledPixelsLoss",
         "QuasiConcavityLoss",
         "RoughnessMetric",
+        "SetIoUMetric",
     ]
     for name in monai_iels.__all__:
         assert inspect.getdoc(getattr(monai_iels, name))

@@ -39,7 +39,6 @@ from monai_iels.bundle._secrets import hide_secrets
 from monai_iels.bundle._sentences import one_sentence
 from monai_iels.data import SYNTHETIC, Datalists, check_labels
 from monai_iels.layers import InverseEvolutionLayer
-from monai_iels.networks import IELNet
 from monai_iels.tracking import RunDescription
 
 logger = logging.getLogger(__name__)
@@ -142,7 +141,7 @@ class Run:
         """
         self._check_places_and_labels()
         begun = self._load_pretrained()
-        try_one_case(self["network"], self["loss"], self["train#dataset"], self["device"])
+        try_one_case(self["network_def"], self["train#loss"], self["train#dataset"], self["device"])
         trainer = self["train#trainer"]
         with ExitStack() as stack:
             stack.enter_context(warnings.catch_warnings())
@@ -258,11 +257,9 @@ def try_one_case(network: nn.Module, loss: Any, dataset: Any, device: Any) -> No
     """
     case = dataset[0]
     image, label = (case[key].as_tensor()[None].to(device) for key in ("image", "label"))
-    whole = next(module for module in network.modules() if isinstance(module, IELNet))
     try:
-        with eval_mode(network):
-            whole.training = True  # the layer takes part, but batch statistics stay as they are
-            loss(whole(image), label)
+        with eval_mode(network):  # batch statistics stay as they are
+            loss(network(image), label)
     except torch.OutOfMemoryError:
         raise
     except Exception as error:

@@ -24,10 +24,10 @@ import torch
 from monai.networks.utils import eval_mode
 
 from monai_iels._files import atomic
-from monai_iels._pictures import Sheet, Tile, tiles
+from monai_iels._pictures import Colors, Sheet, Tile, classes_of, tiles
 from monai_iels._run_folder import RunFolder
 from monai_iels.handlers._phases import Phases, attach
-from monai_iels.networks import IELNet
+from monai_iels.losses import IELLoss
 
 
 @dataclass(eq=False, repr=False)
@@ -41,25 +41,28 @@ class LayerPictures:
     Args:
         output_dir: folder of the run.
         network: the network in training.
+        loss: its loss, with the layer inside.
         training: the training cases. If labels are noisy, the labels before noise are under ``truth``.
         validation: the cases that the network is validated with.
         postprocessing: what happens to their predictions before validation.
         classes: names of the classes, background first.
+        colors: red, green and blue of each class; by default the first has none, as it is background.
         count: number of cases.
     """
 
     output_dir: str
     network: torch.nn.Module
+    loss: IELLoss
     training: Any
     validation: Any
     postprocessing: Callable[[dict[str, Any]], dict[str, Any]]
     classes: Sequence[str]
+    colors: Colors = None
     count: int = 3
 
     def __post_init__(self) -> None:
-        """Find the folder, and the network with its layer."""
+        """Find the folder."""
         self.folder = RunFolder(self.output_dir)
-        self.iel_net = next(module for module in self.network.modules() if isinstance(module, IELNet))
 
     def attach(self, engine: Any) -> None:
         """Follow a trainer."""
@@ -81,36 +84,34 @@ class LayerPictures:
             self._sheet(self.validation, device).save(part)
         if not self.folder.best_weights.exists():
             return
-        inner = self.iel_net.network
-        last = {key: value.clone() for key, value in inner.state_dict().items()}
-        inner.load_state_dict(self.folder.load_best_weights())
+        last = {key: value.clone() for key, value in self.network.state_dict().items()}
+        self.network.load_state_dict(self.folder.load_best_weights())
         try:
             self._draw(self.folder.best_picture, "With the best weights", device)
         finally:
-            inner.load_state_dict(last)
+            self.network.load_state_dict(last)
 
     def _draw(self, file: Path, when: str, device: torch.device) -> None:
         sheet, spatial_dims = self._sheet(self.training, device), self.training[0]["image"].ndim - 1
         cases = "training cases" if spatial_dims == 2 else "one slice of each training case"
         with atomic(file) as part:
-            sheet.draw(f"{when}: {cases}, {in_words(self.iel_net.layer, spatial_dims)}", part)
+            sheet.draw(f"{when}: {cases}, {in_words(self.loss.layer, spatial_dims)}", part)
 
     def _sheet(self, dataset: Any, device: torch.device) -> Sheet:
         cases = [dataset[index] for index in range(min(self.count, len(dataset)))]
-        return Sheet([self._row(case, device) for case in cases], self.classes)
+        return Sheet([self._row(case, device) for case in cases], self.classes, self.colors)
 
     def _row(self, case: Mapping[str, Any], device: torch.device) -> dict[str, Tile]:
-        image = case["image"].as_tensor()[None].to(device)
-        with eval_mode(self.iel_net):
-            evaluated = self.postprocessing({**case, "pred": self.iel_net(image)[0].cpu()})["pred"]
-            self.iel_net.training = True  # the layer takes part, but batch statistics stay as they are
-            trained = self.iel_net(image)[0]
-            self.iel_net.training = False
+        image, label = (case[key].as_tensor()[None].to(device) for key in ("image", "label"))
+        with eval_mode(self.network):
+            logits = self.network(image)
+            trained = self.loss.evolved(logits, label)[0]
+        evaluated = self.postprocessing({**case, "pred": logits[0].cpu()})["pred"]
         labels = {"noisy label": "label_with_noise"} if "label_with_noise" in case else {"training label": "label"}
         classes = {"truth": case.get("truth", case["label"])[0]}
         classes |= {title: case[key][0] for title, key in labels.items()}
-        classes["prediction"] = evaluated.argmax(0)
-        if getattr(self.iel_net.layer, "steps", 0):
+        classes["prediction"] = classes_of(evaluated)
+        if getattr(self.loss.layer, "steps", 0):
             classes["after the layer (for the loss)"] = trained.argmax(0)
         return tiles(image[0].cpu().numpy(), {name: values.cpu().numpy() for name, values in classes.items()})
 

@@ -30,10 +30,11 @@ from ignite.metrics import Average
 from monai.utils import string_list_all_gather
 
 from monai_iels._files import atomic, write_table
-from monai_iels._pictures import Panel, contact_sheet, curves, tiles
+from monai_iels._pictures import Colors, Panel, classes_of, contact_sheet, curves, tiles
 from monai_iels._run_folder import KEY_METRIC, OF_TRUTH, SHOWN_METRICS, RunFolder
 from monai_iels._terminal import bundle_command, duration, shown
 from monai_iels.handlers._phases import Phases, attach
+from monai_iels.metrics import SetIoUMetric
 from monai_iels.tracking import add_files_to_run
 
 logger = logging.getLogger(__name__)
@@ -167,8 +168,10 @@ class EvaluationReport:
     regions, and a class that was missed has the largest possible Hausdorff distance.
 
     Args:
-        output_dir: folder for ``cases.csv``, ``summary.csv`` and ``contact_sheet.png``.
+        output_dir: folder for ``cases.csv``, ``classes.csv``, ``summary.csv`` and ``contact_sheet.png``.
         classes: names of the classes, background first.
+        include_background: whether the first class is one like the others.
+        colors: red, green and blue of each class in the contact sheet; by default the first has none.
         regions: groups of classes whose convexity is measured, one number each; each class by itself if None.
         section: name of the section that is evaluated.
         training_dir: folder of the training, whose tracked run gets the files, too.
@@ -176,6 +179,8 @@ class EvaluationReport:
 
     output_dir: str
     classes: Sequence[str]
+    include_background: bool = False
+    colors: Colors = None
     regions: Sequence[Sequence[int]] | None = None
     section: str = "validation"
     training_dir: str | None = None
@@ -191,6 +196,8 @@ class EvaluationReport:
                 f"an evaluation runs in one process, got {idist.get_world_size()}; run it without torchrun"
             )
         self.panels: list[Panel] = []
+        self.iou = SetIoUMetric(self.include_background, "none")
+        self.shown = [*self.classes][0 if self.include_background else 1 :]
         self.diagonals: list[float] = []
         self.units: set[str] = set()
         engine.add_event_handler(Events.ITERATION_COMPLETED, self.collect)
@@ -199,41 +206,46 @@ class EvaluationReport:
     def collect(self, engine: Any) -> None:
         """Keep a small picture of each case."""
         for item, output in zip(engine.state.batch, engine.state.output, strict=True):
-            image, truth, guess = (output[key].detach().cpu().numpy() for key in ("image", "label", "pred"))
+            image, truth, guess = (output[key].detach().cpu() for key in ("image", "label", "pred"))
+            self.iou(guess[None], truth[None])
             self.diagonals.append(float(np.linalg.norm(truth.shape[1:])))
             self.units.add(_unit(item["image"]))
-            row = tiles(image, {"truth": truth.argmax(0), "prediction": guess.argmax(0)}, largest=256)
+            pixels = {"truth": classes_of(truth).numpy(), "prediction": classes_of(guess).numpy()}
+            row = tiles(image.numpy(), pixels, largest=256)
             self.panels.append(Panel(_name(item), 0.0, row))
 
     def write(self, engine: Any) -> None:
         """Write the tables and the sheet."""
         folder = Path(self.output_dir)
-        cases_file, summary_file = folder / "cases.csv", folder / "summary.csv"
+        cases_file, summary_file, classes_file = (folder / f"{name}.csv" for name in ("cases", "summary", "classes"))
         sheet_file = folder / "contact_sheet.png"
         cases = self._cases(engine.state.metric_details)
         summary = _statistics(cases.drop(columns="case"))
         write_table(cases, cases_file)
         write_table(summary.reset_index(), summary_file)
+        write_table(pd.DataFrame({"class": self.shown, "iou_of_all_cases": self.iou.aggregate()}), classes_file)
         panels = [replace(p, score=score) for p, score in zip(self.panels, cases["mean_dice"], strict=True)]
         scored = [p for p in panels if not np.isnan(p.score)]
         with atomic(sheet_file) as part:
-            contact_sheet(scored or panels, self.classes, part)
+            contact_sheet(scored or panels, self.classes, part, colors=self.colors)
         if self.training_dir is not None:
-            add_files_to_run(self.training_dir, [cases_file, summary_file, sheet_file], "evaluation")
+            add_files_to_run(self.training_dir, [cases_file, summary_file, classes_file, sheet_file], "evaluation")
         table = summary[["mean", "median", "worst_5_percent"]].rename(columns={"worst_5_percent": "worst 5 %"})
         table.index = [name.removeprefix("mean_").replace("_", " ") for name in table.index]
+        mean_iou = engine.state.metrics["val_set_iou"]
         lines = [
             table.to_string(float_format="%.4f"),
             "",
             f"All {len(cases)} cases of the {self.section} section: {shown(cases_file)}",
+            f"IoU of each class over all of them (mean {mean_iou:.4f}): {shown(classes_file)}",
             f"Picture of the worst, median and best cases: {shown(sheet_file)}",
         ]
         logger.info("\n".join(lines))
 
     def _cases(self, metric_details: Mapping[str, Any]) -> pd.DataFrame:
         """Return one row per case: each metric's mean over classes or regions, and its parts if there are several."""
-        groups = self.regions if self.regions is not None else [[index] for index in range(1, len(self.classes))]
-        regions = ["+".join(self.classes[index] for index in group) for group in groups]
+        groups = [[self.classes[index] for index in group] for group in self.regions or ()]
+        regions = self.shown if self.regions is None else ["+".join(group) for group in groups]
         cases = pd.DataFrame({"case": [p.name for p in self.panels]})
         for name, details in metric_details.items():
             metric, values = name.removeprefix("val_"), _per_part(details)
@@ -241,7 +253,7 @@ class EvaluationReport:
                 metric += f"_{'voxels' if len(self.units) > 1 else min(self.units)}"
                 values = values.where(values.isfinite(), torch.tensor(self.diagonals)[:, None])  # a class was missed
             cases[metric] = values.where(values.isfinite(), torch.nan).nanmean(dim=1).numpy()
-            parts = regions if metric.startswith("convexity") else self.classes[1:]
+            parts = regions if metric.startswith("convexity") else self.shown
             if values.shape[1] == len(parts) > 1:
                 for column, part in enumerate(parts):
                     cases[f"{metric}_{part}"] = values[:, column].numpy()

@@ -74,11 +74,11 @@ class StopOnNan:
     processes together, and :class:`TrainingStopped` names the likely cause once the summary is written.
 
     Args:
-        network: the network in training.
+        layer: the layer between the network and the loss.
     """
 
-    def __init__(self, network: nn.Module) -> None:
-        self.network = network
+    def __init__(self, layer: InverseEvolutionLayer) -> None:
+        self.layer = layer
         self.reason = ""
 
     def attach(self, engine: Any) -> None:
@@ -95,10 +95,7 @@ class StopOnNan:
             engine.terminate()
 
     def _likely_cause(self) -> str:
-        gain = 0.0
-        for module in self.network.modules():
-            if isinstance(module, InverseEvolutionLayer):
-                gain = max([gain, *module.gains().values()])
+        gain = max([0.0, *self.layer.gains().values()])
         if gain > 240:
             return f"The layer amplifies up to {gain:.3g} times: set iel_gain to 15."
         return "Lower learning_rate; if that does not help, look for values in the images that are not finite."

@@ -1,0 +1,158 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""The paper's networks for street scenes, from the libraries that keep them; the extra ``cityscapes`` installs them."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pickle
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from monai_iels._errors import first_line
+from monai_iels._torchvision import make_importable
+
+__all__ = ["BACKBONES", "HRNetV2", "deeplabv3plus", "street_network"]
+
+BACKBONES = {"deeplabv3plus": "resnet101", "hrnetv2_w48": "hrnet_w48"}
+"""The paper's networks, and the backbone of each."""
+
+
+def street_network(
+    architecture: str,
+    num_classes: int,
+    in_channels: int = 3,
+    weights: str | None = None,
+    backbones: Mapping[str, str] = BACKBONES,
+) -> nn.Module:
+    """Make one of the paper's two networks for Cityscapes.
+
+    Args:
+        architecture: ``"deeplabv3plus"`` or ``"hrnetv2_w48"``.
+        num_classes: number of classes.
+        in_channels: number of channels of an image.
+        weights: what the backbone starts from: None for random weights, ``"imagenet"`` to download them, or the file of
+            a state dictionary, of torchvision's ResNet or of timm's HRNet.
+        backbones: the backbone of each network, as segmentation_models_pytorch and timm name them; smaller ones are for
+            trials on a CPU.
+
+    Raises:
+        ValueError: for an unknown architecture, or weights that cannot be read or do not fit.
+        ImportError: if the libraries are not installed.
+    """
+    makers = {"deeplabv3plus": deeplabv3plus, "hrnetv2_w48": HRNetV2}
+    if architecture not in makers:
+        raise ValueError(f"architecture must be one of {', '.join(makers)}, got '{architecture}'")
+    return makers[architecture](num_classes, in_channels, weights, backbones.get(architecture, BACKBONES[architecture]))
+
+
+def deeplabv3plus(
+    num_classes: int, in_channels: int = 3, weights: str | None = None, backbone: str = "resnet101"
+) -> nn.Module:
+    """Make segmentation_models_pytorch's DeepLabV3+; the arguments are those of :func:`street_network`.
+
+    Its image-pooling branch normalizes one number per channel and image. A batch of one image has no spread to divide
+    by, so that torch refuses it in training; here the branch then uses its running statistics.
+    """
+    smp = _library("segmentation_models_pytorch")
+    downloaded = weights if weights == "imagenet" else None
+    network = smp.DeepLabV3Plus(backbone, encoder_weights=downloaded, in_channels=in_channels, classes=num_classes)
+    if weights and not downloaded:
+        _load(network.encoder, weights)
+    pooling = network.decoder.aspp[0].convs[-1]
+    pooling[2] = _NormOfPooled(pooling[2].num_features)
+    return network
+
+
+class _NormOfPooled(nn.BatchNorm2d):
+    """Batch normalization of ``(B, C, 1, 1)``, with the running statistics for a batch of one."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Normalize."""
+        has_spread = self.training and input.shape[0] > 1
+        return F.batch_norm(
+            input, self.running_mean, self.running_var, self.weight, self.bias, has_spread, 0.1, self.eps
+        )
+
+
+class HRNetV2(nn.Module):
+    """HRNetV2: timm's HRNet keeps four resolutions; all are brought to the finest and classified together.
+
+    Args:
+        num_classes: number of classes.
+        in_channels: number of channels of an image.
+        weights: what the backbone starts from, see :func:`street_network`.
+        backbone: name of the HRNet in timm.
+    """
+
+    def __init__(
+        self, num_classes: int, in_channels: int = 3, weights: str | None = None, backbone: str = "hrnet_w48"
+    ) -> None:
+        super().__init__()
+        options: dict[str, Any] = {"pretrained": weights is not None, "in_chans": in_channels}
+        if weights and weights != "imagenet":
+            _check_file(weights)
+            options["pretrained_cfg_overlay"] = {"file": weights}
+        with _fitting(weights):
+            self.backbone = _library("timm").create_model(
+                backbone, features_only=True, feature_location="", out_indices=(1, 2, 3, 4), **options
+            )
+        width = sum(self.backbone.feature_info.channels())
+        self.head = nn.Sequential(
+            nn.Conv2d(width, width, 1), nn.BatchNorm2d(width), nn.ReLU(inplace=True), nn.Conv2d(width, num_classes, 1)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the logits of each pixel."""
+        finest, *others = self.backbone(x)
+        scales = [finest] + [F.interpolate(scale, finest.shape[2:], mode="bilinear") for scale in others]
+        return F.interpolate(self.head(torch.cat(scales, dim=1)), x.shape[2:], mode="bilinear")
+
+
+def _library(name: str) -> Any:
+    """Import a library that the extra ``cityscapes`` installs."""
+    try:
+        make_importable()
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ImportError(
+            f'the networks for street scenes need {name}: pip install "monai_iels[cityscapes]"'
+        ) from error
+
+
+def _check_file(weights: str) -> None:
+    if not os.path.isfile(weights):
+        raise ValueError(f"backbone weights {weights}: there is no such file; give one, 'imagenet', or none")
+
+
+@contextmanager
+def _fitting(weights: str | None) -> Iterator[None]:
+    """Say in one sentence that weights do not fit."""
+    try:
+        yield
+    except (RuntimeError, pickle.UnpicklingError, EOFError) as error:
+        if weights is None:
+            raise
+        reason = first_line(error).partition(".")[0].rstrip(":")
+        raise ValueError(f"backbone weights {weights} cannot be loaded: {reason}") from error
+
+
+def _load(encoder: nn.Module, weights: str) -> None:
+    _check_file(weights)
+    with _fitting(weights):
+        encoder.load_state_dict(torch.load(weights, map_location="cpu", weights_only=True))
