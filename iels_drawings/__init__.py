@@ -9,7 +9,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""Drawings that stand in for the five data sets: same look, same difficulty, no image file shipped.
+"""Drawings that stand in for the six data sets: same look, same difficulty, no image file shipped.
 
 Every drawing is deterministic: the same state of its random generator gives the same picture.
 """

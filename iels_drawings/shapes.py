@@ -46,7 +46,7 @@ class Canvas:
         units = np.broadcast_to(self.unit, len(axes))
         return [np.float32((axis - pixel) / unit) for axis, pixel, unit in zip(axes, places, units, strict=True)]
 
-    def window(self, center: Numbers, reach: float) -> Window:
+    def window(self, center: Numbers, reach: float | Numbers) -> Window:
         """Return the part of the image within ``reach`` of ``center``; it may be empty."""
         middle, away = np.multiply(center, self.unit) + self.origin, np.multiply(reach, self.unit)
         low, high = (np.clip(corner, 0, self.shape).astype(int) for corner in (middle - away, middle + away + 2))

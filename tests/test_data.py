@@ -49,6 +49,7 @@ from programs import Program
 
 from monai_iels import _cli
 from monai_iels.data import (
+    IGNORED,
     SOURCES,
     DataError,
     LabelValuesd,
@@ -71,8 +72,9 @@ def main(arguments):
 
 
 READERS = {name: source.read for name, source in SOURCES.items()}
-read_wbc, read_dsb2018, read_drive, read_refuge, read_hippocampus = READERS.values()
+read_wbc, read_dsb2018, read_drive, read_refuge, read_hippocampus, read_cityscapes = READERS.values()
 SMALL = {"wbc": (10, 48), "dsb2018": (10, 48), "drive": (4, 64), "refuge": (6, 64), "hippocampus": (5, 30)}
+SMALL["cityscapes"] = (6, 32)
 RGB = PILReader(converter=operator.methodcaller("convert", "RGB"))
 GREY = PILReader(converter=as_mask)
 
@@ -161,11 +163,14 @@ def test_labels_have_the_official_values(drawn, tmp_path):
         assert set(np.unique(label.dataobj)) == {0, 1, 2}
         assert label.header.get_zooms() == (1, 1, 1)
         assert nibabel.aff2axcodes(label.affine) == ("R", "A", "S")
+    for case in read_cityscapes(drawn / "cityscapes", cache_dir=tmp_path)["training"]:
+        values = set(np.unique(Image.open(case["label"])))
+        assert {0, 2, 13, 255} < values <= {*range(19), 255}
 
 
 def test_formats_are_the_official_ones(drawn):
     modes = {}
-    for name in ("wbc", "dsb2018", "drive", "refuge"):
+    for name in ("wbc", "dsb2018", "drive", "refuge", "cityscapes"):
         for path in (p for p in (drawn / name).rglob("*") if p.is_file()):
             with Image.open(path) as image:
                 modes.setdefault(name, set()).add((path.suffix, image.format, image.mode))
@@ -173,6 +178,7 @@ def test_formats_are_the_official_ones(drawn):
     assert modes["dsb2018"] == {(".png", "PNG", "RGBA"), (".png", "PNG", "L")}
     assert {m[:2] for m in modes["drive"]} == {(".tif", "TIFF"), (".gif", "GIF")}
     assert modes["refuge"] == {(".jpg", "JPEG", "RGB"), (".bmp", "BMP", "L")}
+    assert modes["cityscapes"] == {(".png", "PNG", "RGB"), (".png", "PNG", "L")}
 
 
 def test_drive_carries_field_of_view_and_second_observer(drawn):
@@ -271,6 +277,115 @@ def test_masks_of_different_size_are_not_merged(copy, tmp_path):
     Image.fromarray(np.zeros((5, 7), np.uint8)).save(mask)
     with pytest.raises(DataError, match=rf"{mask.name}: its size is 7 x 5, but \w+\.png has \d+ x \d+\."):
         read_dsb2018(root, cache_dir=tmp_path)
+
+
+# Cityscapes
+
+
+def test_the_official_layout_of_cityscapes_with_its_other_files(copy, tmp_path):
+    root = copy("cityscapes")
+    before = read_cityscapes(root, cache_dir=tmp_path)
+    assert [len(before[section]) for section in ("training", "validation")] == [3, 3]
+    for label in list(root.glob("gtFine/*/*/*_gtFine_labelIds.png")):
+        for ending in ("color.png", "instanceIds.png", "instanceTrainIds.png", "polygons.json"):
+            label.with_name(label.name.replace("labelIds.png", ending)).write_bytes(b"not read")
+    for folder, name in (("leftImg8bit", "x_000000_000019_leftImg8bit.png"), ("gtFine", "x_gtFine_labelIds.png")):
+        (root / folder / "test" / "berlin").mkdir(parents=True)
+        (root / folder / "test" / "berlin" / name).write_bytes(b"a dummy")
+    (root / "README").write_text("of the archive")
+    assert read_cityscapes(root, cache_dir=tmp_path) == before
+    assert check_source(SOURCES["cityscapes"], root).problems == ()
+
+
+def test_train_ids_are_the_official_ones(drawn, tmp_path):
+    official = pytest.importorskip("cityscapesscripts.helpers.labels").labels
+    source = SOURCES["cityscapes"]
+    classes = {label.trainId: label for label in official if 0 <= label.trainId < 255}
+    assert source.classes == tuple(classes[number].name for number in range(19))
+    assert source.colors == tuple(classes[number].color for number in range(19))
+    table = np.zeros(256, np.uint8)
+    for label in official:
+        table[label.id] = label.trainId % 256
+    converted = 0
+    for case in read_cityscapes(drawn / "cityscapes", cache_dir=tmp_path)["training"]:
+        ids = case["image"].replace("leftImg8bit/", "gtFine/").replace("_leftImg8bit", "_gtFine_labelIds")
+        expected = table[np.asarray(Image.open(ids))]
+        np.testing.assert_array_equal(np.asarray(Image.open(case["label"])), expected)
+        loaded = _load("cityscapes")(case)["label"]
+        np.testing.assert_array_equal(loaded[0].T, expected)
+        assert (expected == 255).any()
+        converted += case["label"].startswith(str(tmp_path))
+    assert converted == 1
+
+
+def test_every_label_id_becomes_its_train_id(copy, tmp_path):
+    official = pytest.importorskip("cityscapesscripts.helpers.labels").id2label
+    root = copy("cityscapes")
+    file = next(root.glob("gtFine/train/drawn3/*_gtFine_labelIds.png"))
+    Image.fromarray(np.arange(32 * 64, dtype=np.uint16).reshape(32, 64).astype(np.uint8) % 34).save(file)
+    assert check_source(SOURCES["cityscapes"], root).problems == ()
+    (case,) = (c for c in read_cityscapes(root, cache_dir=tmp_path)["training"] if "drawn3" in c["image"])
+    expected = np.array([official[number].trainId for number in range(34)])[np.asarray(Image.open(file))]
+    np.testing.assert_array_equal(np.asarray(Image.open(case["label"])), expected)
+
+
+def test_label_ids_are_converted_again_where_they_changed(copy, tmp_path):
+    root = copy("cityscapes")
+    first = read_cityscapes(root, cache_dir=tmp_path)
+    times = [Path(case["label"]).stat().st_mtime_ns for case in first["training"]]
+    again = read_cityscapes(root, cache_dir=tmp_path)
+    assert again == first
+    assert [Path(case["label"]).stat().st_mtime_ns for case in again["training"]] == times
+    file = next(root.glob("gtFine/train/drawn3/*_gtFine_labelIds.png"))
+    Image.fromarray(np.full((32, 64), 23, np.uint8)).save(file)
+    (case,) = (c for c in read_cityscapes(root, cache_dir=tmp_path)["training"] if "drawn3" in c["image"])
+    assert set(np.unique(Image.open(case["label"]))) == {10}
+
+
+def test_a_damaged_label_is_named_and_leaves_no_half_conversion(copy, tmp_path):
+    root = copy("cityscapes")
+    file = next(root.glob("gtFine/train/drawn3/*_gtFine_labelIds.png"))
+    truncate(file)
+    with pytest.raises(DataError, match=f"{file.name}: the file is truncated"):
+        read_cityscapes(root, cache_dir=tmp_path / "cache")
+    assert not list((tmp_path / "cache").rglob("*.png"))
+
+
+def test_missing_labels_of_cityscapes(copy, tmp_path):
+    root = copy("cityscapes")
+    image = next(root.glob("leftImg8bit/train/drawn3/*.png"))
+    label = next(root.glob("gtFine/train/drawn3/*_gtFine_labelIds.png"))
+    label.unlink()
+    problem = only_problem("cityscapes", root, tmp_path)
+    assert (problem.kind, problem.file) == ("unmatched", str(image))
+    assert problem.problem == f"its label drawn3/{label.name} is missing"
+    shutil.rmtree(root / "gtFine" / "train")
+    problem = only_problem("cityscapes", root, tmp_path)
+    assert (problem.kind, problem.file) == ("missing", str(root / "gtFine" / "train"))
+    assert problem.problem == "there are no files named <city>/<id>_gtFine_labelIds.png"
+    shutil.rmtree(root / "gtFine")
+    assert only_problem("cityscapes", root, tmp_path).problem.startswith("no folder 'gtFine' with ")
+
+
+def test_a_value_that_is_no_label_id(copy, tmp_path):
+    root = copy("cityscapes")
+    file = next(root.glob("gtFine/train/drawn3/*_gtFine_labelIds.png"))
+    pixels = np.array(Image.open(file))
+    pixels[0, 0] = 77
+    Image.fromarray(pixels).save(file)
+    problem = only_problem("cityscapes", root, tmp_path)
+    assert f"{file.name} (77)" in problem.problem
+    cases = read_cityscapes(root, cache_dir=tmp_path)
+    with pytest.raises(DataError, match=r"_gtFine_labelTrainIds\.png \(77\)"):
+        check_labels(cases, ["label"], GREY, SOURCES["cityscapes"].values, SOURCES["cityscapes"].ignored)
+
+
+def test_drawn_streets_have_the_official_classes(tmp_path):
+    root = SOURCES["cityscapes"].synthesize(tmp_path / "drawn", count=12, size=128)
+    cases = read_cityscapes(root, cache_dir=tmp_path)
+    found = [set(np.unique(Image.open(case["label"]))) for section in cases.values() for case in section]
+    assert all(255 in values and len(values) > 12 for values in found)
+    assert set.union(*found) == {*range(19), 255}
 
 
 # real data
@@ -411,7 +526,11 @@ FILES = {
     "refuge label.bmp": ("refuge", "REFUGE-Validation400-GT/Disc_Cup_Masks/V0002.bmp"),
     "hippocampus image.nii.gz": ("hippocampus", "Task04_Hippocampus/imagesTr/hippocampus_002.nii.gz"),
     "hippocampus label.nii.gz": ("hippocampus", "Task04_Hippocampus/labelsTr/hippocampus_002.nii.gz"),
+    "cityscapes image.png": ("cityscapes", "leftImg8bit/train/drawn3/*_leftImg8bit.png"),
+    "cityscapes label ids.png": ("cityscapes", "gtFine/train/drawn3/*_gtFine_labelIds.png"),
+    "cityscapes label.png": ("cityscapes", "gtFine/train/drawn1/*_gtFine_labelTrainIds.png"),
 }
+MERGED = ("dsb2018 label.png", "cityscapes label ids.png")  # a training reads what was made of them
 
 
 @pytest.mark.parametrize("damage", [truncate, empty, web_page, link_to_itself])
@@ -427,7 +546,7 @@ def test_a_damaged_file_is_named(file, damage, copy, tmp_path):
     assert problem.kind == kinds[damage]
 
 
-@pytest.mark.parametrize("file", [file for file in FILES if file != "dsb2018 label.png"])
+@pytest.mark.parametrize("file", [file for file in FILES if file not in MERGED])
 def test_unreadable_pixels_met_in_training_name_the_file(file, copy, tmp_path):
     name, pattern = FILES[file]
     root = copy(name)
@@ -446,7 +565,8 @@ def test_unreadable_pixels_met_in_training_name_the_file(file, copy, tmp_path):
 def _load(name):
     if name == "hippocampus":
         return Compose([LoadFiled(["image", "label"], NibabelReader())])
-    return Compose([LoadFiled("image", RGB), LoadFiled("label", GREY), LabelValuesd("label", SOURCES[name].values)])
+    values = LabelValuesd("label", SOURCES[name].values, SOURCES[name].ignored)
+    return Compose([LoadFiled("image", RGB), LoadFiled("label", GREY), values])
 
 
 def test_a_merge_names_a_truncated_mask(copy, tmp_path):
@@ -862,7 +982,7 @@ def test_the_commands_run_from_anywhere(copy, tmp_path):
     assert log.read_text().endswith("No problem found.\n")
 
 
-@pytest.mark.parametrize("name", ["drive", "refuge"])
+@pytest.mark.parametrize("name", ["drive", "refuge", "cityscapes"])
 def test_what_cannot_be_downloaded_is_explained(name, tmp_path, capsys):
     assert main(["download", name, "--root", str(tmp_path / "x")]) == 1
     text = capsys.readouterr().err
@@ -1318,6 +1438,33 @@ def test_all_labels_with_stray_values_are_named_with_what_accepts_them(tmp_path)
         check_labels(datalists, ["label"], GREY, line)
 
 
+def test_ignored_values_are_not_stray_and_become_255(tmp_path):
+    datalists = labels_of(tmp_path, {"a.png": [1], "b.png": [7, 255], "c.png": [0]})
+    check_labels(datalists, ["label"], GREY, [0, 1], ignored=[7, 255])
+    with pytest.raises(DataError, match="values other than 0, 1 and, for ignored pixels, 7: b") as caught:
+        check_labels(datalists, ["label"], GREY, [0, 1], ignored=[7])
+    assert '--ignored_values "[7, 255]"' in str(caught.value)
+    loaded = LoadFiled("label", GREY)({"label": str(tmp_path / "labels" / "b.png")})
+    label = LabelValuesd("label", [0, 1], ignored=[7, 255])(loaded)["label"]
+    assert label[0, :3, 0].tolist() == [IGNORED, IGNORED, 0]
+
+
+@pytest.mark.parametrize(
+    ("values", "ignored", "sentence"),
+    [
+        ([0, 255], [255], "ignored_values: 255 also stands for a class in label_values; keep it in one of them"),
+        ([0, 1], [0.5], r"ignored_values must be a list of whole numbers, such as \[255\], got \[0\.5\]"),
+        ([0, 1], "x", "ignored_values must be a list of whole numbers"),
+        ([0, 1], 255.0, "ignored_values must be a list of whole numbers"),
+        (list(range(256)), [], "label_values must have at most 255 classes, since 255 marks ignored pixels, got 256"),
+    ],
+)
+def test_impossible_ignored_values(values, ignored, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        LabelValuesd("label", values, ignored)
+    LabelValuesd("label", list(range(255)), [255])
+
+
 def test_many_stray_values_are_not_proposed_as_classes(tmp_path):
     datalists = labels_of(tmp_path, {"a.png": range(9), "b.png": [255], "c.png": [0]})
     with pytest.raises(DataError, match="8 different values, as in a mask that was resized") as caught:
@@ -1330,7 +1477,7 @@ def test_a_few_stray_values_are_proposed_as_classes(strays, proposed, tmp_path):
     datalists = labels_of(tmp_path, {"a.png": strays, "b.png": [255], "c.png": [0]})
     with pytest.raises(DataError) as caught:
         check_labels(datalists, ["label"], GREY, [0, 255])
-    assert ("--num_classes 7." in str(caught.value)) is proposed
+    assert ("--num_classes 7;" in str(caught.value)) is proposed
 
 
 def test_fractions_are_not_proposed_as_classes(tmp_path):

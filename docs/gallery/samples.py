@@ -9,7 +9,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""Draw the contact sheets of the embedded samples: whole images above, labeled close-ups below.
+"""Draw the contact sheets of the embedded samples: whole images above, labels below.
 
 Run ``python docs/gallery/samples.py``. With ``--data DIR``, a folder that has some of the real sets
 in folders of the same names, each sheet gets the real images beside the drawn ones; choose another ``--output`` for
@@ -27,6 +27,8 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 from PIL import Image
 
 from monai_iels.data import SOURCES, Source, as_mask, as_rgb
@@ -35,6 +37,8 @@ from monai_iels.data._labels import LabelValues
 
 COLORS = ("cyan", "yellow")
 COLUMNS = 8
+WIDTH = 13.6  # inches
+COLUMNS_OF_STREETS = 3  # their images are twice as wide as high
 
 
 def main(arguments: Sequence[str] = ()) -> None:
@@ -53,21 +57,21 @@ def main(arguments: Sequence[str] = ()) -> None:
 
 
 def sheet(source: Source, roots: list[Path], cache: Path, file: Path) -> None:
-    """Show eight cases of each root in two rows."""
-    figure, axes = plt.subplots(
-        2 * len(roots), COLUMNS, figsize=(1.7 * COLUMNS, 3.4 * len(roots) + 0.4), constrained_layout=True
-    )
-    for rows, root in zip(axes.reshape(len(roots), 2, COLUMNS), roots, strict=True):
+    """Show some cases of each root in two rows."""
+    columns = COLUMNS_OF_STREETS if source.colors else COLUMNS
+    height = WIDTH / columns * (0.5 if source.colors else 1.0)
+    size = (WIDTH, 2 * height * len(roots) + 0.4)
+    figure, axes = plt.subplots(2 * len(roots), columns, figsize=size, constrained_layout=True)
+    for rows, root in zip(axes.reshape(len(roots), 2, columns), roots, strict=True):
         cases = source.read(root, cache_dir=cache)["training"]
-        for column, case in enumerate(cases[:: max(1, len(cases) // COLUMNS)][:COLUMNS]):
+        for column, case in enumerate(cases[:: max(1, len(cases) // columns)][:columns]):
             image, label = pixels(str(case["image"]), as_rgb), pixels(str(case["label"]), as_mask)
             image = np.clip(image / np.percentile(image, 99.5), 0, 1)
             rows[0, column].imshow(image, cmap="gray")
-            close_up(rows[1, column], image, label, source)
+            show_label(rows[1, column], image, label, source)
     for axis in axes.flat:
         axis.set_axis_off()
-    names = " and ".join(f"{name} {color}" for name, color in zip(source.classes[1:], COLORS, strict=False))
-    figure.suptitle(f"{source.title}, {'real above, drawn below' if len(roots) > 1 else 'drawn'}: {names}", fontsize=11)
+    name_classes(figure, source, f"{source.title}, {'real above, drawn below' if len(roots) > 1 else 'drawn'}")
     figure.savefig(file, dpi=80)
     plt.close(figure)
     print(f"Wrote {file}")
@@ -77,6 +81,30 @@ def pixels(file: str, converter: Callable[[Image.Image], Image.Image]) -> np.nda
     """Return an image, or of a volume the middle slice from the side, crown up."""
     loaded = read_file(file, reader_of(file, converter)).numpy()
     return np.rot90(loaded[0, loaded.shape[1] // 2]) if loaded.ndim == 4 else np.squeeze(loaded.T)
+
+
+def name_classes(figure: Figure, source: Source, title: str) -> None:
+    """Say which color stands for which class: in the title, or in a legend where there are many."""
+    if source.colors:
+        figure.suptitle(f"{title}: official colors, ignored pixels black", fontsize=11)
+        patches = [
+            Patch(color=np.divide(color, 255), label=name)
+            for name, color in zip(source.classes, source.colors, strict=True)
+        ]
+        figure.legend(handles=patches, loc="outside lower center", ncols=10, fontsize=9, frameon=False)
+        return
+    names = " and ".join(f"{name} {color}" for name, color in zip(source.classes[1:], COLORS, strict=False))
+    figure.suptitle(f"{title}: {names}", fontsize=11)
+
+
+def show_label(axis: Axes, image: np.ndarray, label: np.ndarray, source: Source) -> None:
+    """Show a label in the official colors, or else a close-up of the image with outlines."""
+    if source.colors is None:
+        close_up(axis, image, label, source)
+        return
+    colors = np.zeros((256, 3), np.uint8)
+    colors[: len(source.colors)] = source.colors
+    axis.imshow(colors[label.astype(np.uint8)])
 
 
 def close_up(axis: Axes, image: np.ndarray, label: np.ndarray, source: Source) -> None:

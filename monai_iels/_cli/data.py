@@ -36,7 +36,7 @@ def add_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
     drawing.add_argument("--seed", type=int, default=0, help="the same seed gives the same bytes (default: 0)")
     drawing.add_argument("--size", type=int, help="height of the images (default: about that of the originals)")
 
-    names = "wbc, dsb2018, drive, refuge or hippocampus"
+    names = "wbc, dsb2018, drive, refuge, hippocampus or cityscapes"
     for command, more in ((downloading, ""), (checking, "; or the folder of a bundle of your own"), (drawing, "")):
         command.add_argument("name", help=names + more)
         command.add_argument("--root", required=True, metavar="DIR", help="folder of the data set")
@@ -71,7 +71,7 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _report(options: argparse.Namespace) -> Any:
-    """Check one of the five data sets, or the data of a bundle of the user's own."""
+    """Check one of the six data sets, or the data of a bundle of the user's own."""
     from monai_iels.data import SOURCES, check_source
 
     if options.name not in SOURCES and os.path.isdir(options.name):

@@ -37,6 +37,11 @@ def list_data(parser: ConfigParser) -> Datalists:
         raise ValueError(str(error.__cause__ or error)) from None
 
 
+def ignored_values(parser: ConfigParser) -> list[int]:
+    """Return the values of label files that mark pixels to leave out; a config that does not say has none."""
+    return parser.get_parsed_content("ignored_values") if "ignored_values" in parser else []
+
+
 def check_data(bundle: Path, root: PathLike, cache_dir: PathLike | None = None) -> Report:
     """Open every file of a bundle's data, as its training would read them, and report all that is wrong.
 
@@ -57,6 +62,6 @@ def check_data(bundle: Path, root: PathLike, cache_dir: PathLike | None = None) 
     with problems.collect():
         datalists = list_data(parser)
     names = ("label_keys", "image_reader", "label_reader", "label_values")
-    readers: list[Any] = [parser.get_parsed_content(name) for name in names]
-    problems += check_files(datalists, *readers)
+    arguments: list[Any] = [*map(parser.get_parsed_content, names), ignored_values(parser)]
+    problems += check_files(datalists, *arguments)
     return make_report(parser["source"], root, datalists, problems, {})

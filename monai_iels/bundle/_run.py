@@ -30,6 +30,7 @@ from monai_iels import registry
 from monai_iels._errors import first_line
 from monai_iels._prediction import RunError, check_rules, check_weights, check_writable, parser_at_work
 from monai_iels._run_folder import RunFolder
+from monai_iels.bundle._data import ignored_values
 from monai_iels.bundle._keys import NOT_SETTINGS, check_keys, is_plain, training_config
 from monai_iels.bundle._pretrained import load_pretrained
 from monai_iels.bundle._record import cases_digest, describe_run
@@ -183,7 +184,8 @@ class Run:
             raise ValueError(
                 f"--bundle_root must be the folder of a bundle, with configs/train.json in it, got '{root}'"
             )
-        check_labels(self["datalists"], self["label_keys"], self["label_reader"], self["label_values"])
+        readers = self["label_keys"], self["label_reader"], self["label_values"]
+        check_labels(self["datalists"], *readers, ignored=ignored_values(self.parser))
 
     def _prepare_folder(self) -> None:
         """Move an earlier run aside unless it is resumed, and write the configs of this one."""

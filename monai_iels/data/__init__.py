@@ -8,7 +8,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Five data sets: their readers, drawn samples of each, and a checker that finds what is broken.
+"""Six data sets: their readers, drawn samples of each, and a checker that finds what is broken.
 
 A new data set needs
 
@@ -26,11 +26,12 @@ from monai_iels.data._cases import Datalists, case_files, cases_of, fingerprint
 from monai_iels.data._check import check_source
 from monai_iels.data._datalists import SOURCES, SYNTHETIC, checked_datalists, paired_datalists
 from monai_iels.data._images import LoadFiled, as_mask
-from monai_iels.data._labels import LabelValuesd, check_labels
+from monai_iels.data._labels import IGNORED, LabelValuesd, check_labels
 from monai_iels.data._problems import DataError, Problem
 from monai_iels.data._source import Source
 
 __all__ = [
+    "IGNORED",
     "SOURCES",
     "SYNTHETIC",
     "DataError",

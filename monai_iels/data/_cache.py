@@ -10,9 +10,10 @@
 # limitations under the License.
 """The cache: folders that are made once from the data, and are complete or absent."""
 
+import hashlib
 import io
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,15 @@ def made_once(cache_dir: PathLike | None, name: str, make: Callable[[Path], None
             if os.path.lexists(target) and not _is_complete(target):
                 os.replace(target, folder.with_name("incomplete"))  # removed with the temporary folder
     return target
+
+
+def state_of(files: Iterable[str]) -> str:
+    """Return a short text that changes with the names, sizes and times of files, for the name of a folder."""
+    state = hashlib.sha256()
+    for file in sorted(files):
+        stat = os.stat(file)
+        state.update(f"{file} {stat.st_size} {stat.st_mtime_ns}\n".encode())
+    return state.hexdigest()[:12]
 
 
 def _is_complete(folder: Path) -> bool:

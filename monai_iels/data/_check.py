@@ -11,7 +11,7 @@
 """The checker: finds what is broken in a data set before a training does."""
 
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from tqdm import tqdm
 
 from monai_iels._prediction import as_rgb
 from monai_iels.data._cases import Case, Datalists, all_cases, all_files, case_files
-from monai_iels.data._images import Header, as_mask, explained, in_words, open_header, read_file, reader_of
+from monai_iels.data._images import Header, explained, in_words, open_header, read_file, reader_of
 from monai_iels.data._labels import Values, find_strays
 from monai_iels.data._problems import Problem, Problems
 from monai_iels.data._source import Source
@@ -70,12 +70,13 @@ def _list_counts(counts: Mapping[str, int]) -> str:
 
 
 def check_source(source: Source, root: PathLike, cache_dir: PathLike | None = None) -> Report:
-    """Open every file of one of the five data sets and report all that is wrong."""
+    """Open every file of one of the six data sets and report all that is wrong."""
     problems = Problems()
     datalists = source.list_files(root, 0, cache_dir, problems)
     keys = {key for case in all_cases(datalists) for key in case} - {"image"}
     file = next(iter(all_files(datalists)), "")
-    problems += check_files(datalists, keys, reader_of(file, as_rgb), reader_of(file, as_mask), source.values)
+    readers = reader_of(file, as_rgb), reader_of(file, source.convert)
+    problems += check_files(datalists, keys, *readers, source.values, source.ignored)
     return make_report(source.name, root, datalists, problems, source.counts)
 
 
@@ -88,7 +89,12 @@ def make_report(
 
 
 def check_files(
-    datalists: Datalists, keys: Collection[str], image_reader: ImageReader, label_reader: ImageReader, values: Values
+    datalists: Datalists,
+    keys: Collection[str],
+    image_reader: ImageReader,
+    label_reader: ImageReader,
+    values: Values,
+    ignored: Sequence[int] = (),
 ) -> Problems:
     """Read every file as a training does, and return what is wrong.
 
@@ -98,6 +104,7 @@ def check_files(
         image_reader: reads an image.
         label_reader: reads a label.
         values: for each class, background first, the value or values that stand for it in a label.
+        ignored: values of pixels to leave out.
     """
     problems = Problems()
     readable: list[str] = []
@@ -111,7 +118,7 @@ def check_files(
         if case["image"] in headers:
             with problems.collect():
                 read_file(case["image"], image_reader)
-    problems += find_strays(labels, label_reader, values)
+    problems += find_strays(labels, label_reader, values, ignored)
     damaged = {problem.file for problem in problems}
     for file in readable:
         if file.lower().endswith(".png") and file not in damaged:

@@ -20,6 +20,7 @@ from monai.config import PathLike
 from monai_iels.data._cache import made_once
 from monai_iels.data._cases import Case, Datalists, pair, split
 from monai_iels.data._check import check_headers
+from monai_iels.data._cityscapes import CITYSCAPES
 from monai_iels.data._drive import DRIVE
 from monai_iels.data._dsb2018 import DSB2018
 from monai_iels.data._groups import groups_of, warn_of_several
@@ -31,7 +32,7 @@ from monai_iels.data._wbc import WBC
 
 SYNTHETIC = "synthetic"
 _DRAWINGS = 2  # raise it when the drawings change, so that no cache shows the old ones
-SOURCES: dict[str, Source] = {source.name: source for source in (WBC, DSB2018, DRIVE, REFUGE, HIPPOCAMPUS)}
+SOURCES: dict[str, Source] = {s.name: s for s in (WBC, DSB2018, DRIVE, REFUGE, HIPPOCAMPUS, CITYSCAPES)}
 
 
 def checked_datalists(
@@ -45,7 +46,7 @@ def checked_datalists(
     """List a data set's files, after opening the header of each.
 
     Args:
-        name: one of ``wbc``, ``dsb2018``, ``drive``, ``refuge``, ``hippocampus``.
+        name: one of ``wbc``, ``dsb2018``, ``drive``, ``refuge``, ``hippocampus``, ``cityscapes``.
         root: the folder of the data set, or ``"synthetic"`` for a drawn sample.
         seed: seed of the split, and of the drawing.
         cache_dir: where to put what is made once from the data; the user's cache folder by default.

@@ -12,7 +12,6 @@
 """2018 Data Science Bowl: nuclei in images of many kinds, one label file per nucleus."""
 
 import hashlib
-import os
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +20,7 @@ from PIL import Image
 from tqdm import tqdm
 
 from iels_drawings.dsb2018 import draw_dsb2018
-from monai_iels.data._cache import made_once, write_image
+from monai_iels.data._cache import made_once, state_of, write_image
 from monai_iels.data._cases import Case, Datalists, all_cases, all_files, case_files, split
 from monai_iels.data._check import check_headers
 from monai_iels.data._images import as_mask, explained
@@ -67,11 +66,7 @@ def _list_pngs(folder: Path, problems: Problems) -> list[str]:
 
 def _prepare(datalists: Datalists, cache_dir: PathLike | None) -> Datalists:
     """Replace the masks of each case by one merged file in the cache."""
-    state = hashlib.sha256()
-    for file in sorted(all_files(datalists, ["label"])):
-        stat = os.stat(file)
-        state.update(f"{file} {stat.st_size} {stat.st_mtime_ns}\n".encode())
-    name = f"dsb2018-labels-{state.hexdigest()[:12]}"
+    name = f"dsb2018-labels-{state_of(all_files(datalists, ['label']))}"
     folder = made_once(cache_dir, name, lambda empty: _merge_masks(datalists, empty))
     for case in all_cases(datalists):
         case["label"] = str(folder / _merged_name(case))

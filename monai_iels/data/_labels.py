@@ -30,6 +30,9 @@ from monai_iels.data._images import read_file
 from monai_iels.data._problems import DataError, Problem, Problems
 
 _FEW = 5  # more stray values than these are not classes
+IGNORED = 255
+"""What stands in a label, after it was read, for the pixels that neither losses nor metrics may count."""
+
 Values = Sequence[int | Sequence[int]]
 """For each class, background first, the value or values that stand for it in a label file."""
 
@@ -39,16 +42,18 @@ class LabelValues:
 
     Args:
         values: for each class, background first, one value or a list of them.
+        ignored: values of pixels to leave out; they become :data:`IGNORED`.
 
     Raises:
-        ValueError: if a value is not a whole number, or stands for several classes.
+        ValueError: if a value is not a whole number, stands for several classes, or for a class and is ignored; or if
+            there are more classes than :data:`IGNORED`.
 
     Example:
         >>> LabelValues([0, (1, 255)]).classes
         [(0,), (1, 255)]
     """
 
-    def __init__(self, values: Values) -> None:
+    def __init__(self, values: Values, ignored: Sequence[int] = ()) -> None:
         self.classes = [ensure_tuple(value) for value in values] if isinstance(values, Sequence) else []
         self.known = list(chain(*self.classes))
         if not self.known or not all(type(value) is int for value in self.known):
@@ -57,13 +62,26 @@ class LabelValues:
         for value in self.known:
             if self.known.count(value) > 1:
                 raise ValueError(f"label_values: {value} stands for more than one class in {values!r}; keep it in one")
+        if len(self.classes) > IGNORED:
+            count = len(self.classes)
+            raise ValueError(
+                f"label_values must have at most {IGNORED} classes, since {IGNORED} marks ignored pixels, got {count}"
+            )
+        self.ignored = list(ignored) if isinstance(ignored, Sequence) else [ignored]
+        if not all(type(value) is int for value in self.ignored):
+            raise ValueError(f"ignored_values must be a list of whole numbers, such as [255], got {ignored!r}")
+        if both := sorted({*self.ignored} & {*self.known}):
+            raise ValueError(
+                f"ignored_values: {both[0]} also stands for a class in label_values; keep it in one of them"
+            )
 
     def strays(self, pixels: np.ndarray) -> list[float]:
-        """Return the values that stand for no class, sorted."""
-        return np.unique(pixels[~np.isin(pixels, self.known)]).tolist()
+        """Return the values that stand for no class and are not ignored, sorted."""
+        return np.unique(pixels[~np.isin(pixels, self.known + self.ignored)]).tolist()
 
     def __str__(self) -> str:
-        return ", ".join(map(str, self.known))
+        ignored = f" and, for ignored pixels, {', '.join(map(str, self.ignored))}" if self.ignored else ""
+        return ", ".join(map(str, self.known)) + ignored
 
     def how_to_accept(self, strays: list[float]) -> str:
         """Say which options accept stray values; many different values mean that a mask was smoothed."""
@@ -77,7 +95,8 @@ class LabelValues:
         merged, added = [*known[:-1], [*self.classes[-1], *numbers]], [*known, *numbers]
         return (
             f"Correct the files, or say what the values stand for: as part of a class, here the last, "
-            f'--label_values "{merged}"; as classes of their own, --label_values "{added}" --num_classes {len(added)}.'
+            f'--label_values "{merged}"; as classes of their own, --label_values "{added}" --num_classes {len(added)}; '
+            f'as pixels to leave out, --ignored_values "{[*self.ignored, *numbers]}".'
         )
 
 
@@ -97,18 +116,21 @@ class LabelValuesd(MapTransform):
     Args:
         keys: keys of the labels.
         values: for each class, background first, the value or values that stand for it: ``[0, 128, 255]``.
+        ignored: values of pixels to leave out; they become :data:`IGNORED`.
         allow_missing_keys: whether a case may lack a key.
 
     Raises:
         DataError: with the name of the file and its other values.
     """
 
-    def __init__(self, keys: KeysCollection, values: Values, allow_missing_keys: bool = False) -> None:
+    def __init__(
+        self, keys: KeysCollection, values: Values, ignored: Sequence[int] = (), allow_missing_keys: bool = False
+    ) -> None:
         super().__init__(keys, allow_missing_keys)
-        self.values = LabelValues(values)
+        self.values = LabelValues(values, ignored)
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
-        """Return the case with labels of ``0 .. classes - 1``."""
+        """Return the case with labels of ``0 .. classes - 1``, and :data:`IGNORED`."""
         case = dict(data)
         for key in self.key_iterator(case):
             label = case[key]
@@ -119,10 +141,14 @@ class LabelValuesd(MapTransform):
             case[key] = torch.zeros_like(label)
             for number, values in enumerate(self.values.classes):
                 case[key][torch.isin(torch.as_tensor(label), torch.tensor(values))] = number
+            if self.values.ignored:
+                case[key][torch.isin(torch.as_tensor(label), torch.tensor(self.values.ignored))] = IGNORED
         return case
 
 
-def check_labels(datalists: Datalists, keys: Sequence[str], reader: ImageReader, values: Values) -> None:
+def check_labels(
+    datalists: Datalists, keys: Sequence[str], reader: ImageReader, values: Values, ignored: Sequence[int] = ()
+) -> None:
     """Read every label as a training does, and name all files with values that stand for no class.
 
     Args:
@@ -130,16 +156,17 @@ def check_labels(datalists: Datalists, keys: Sequence[str], reader: ImageReader,
         keys: keys of the labels.
         reader: reads a label.
         values: for each class, background first, the value or values that stand for it.
+        ignored: values of pixels to leave out.
 
     Raises:
         DataError: with all these files, their values, and the ``label_values`` that would accept them.
     """
-    find_strays(all_files(datalists, keys), reader, values).raise_if_any()
+    find_strays(all_files(datalists, keys), reader, values, ignored).raise_if_any()
 
 
-def find_strays(files: Sequence[str], reader: ImageReader, values: Values) -> Problems:
+def find_strays(files: Sequence[str], reader: ImageReader, values: Values, ignored: Sequence[int] = ()) -> Problems:
     """Return which label files cannot be read, and, as one problem, which have values that stand for no class."""
-    known, problems = LabelValues(values), Problems()
+    known, problems = LabelValues(values, ignored), Problems()
     strays: dict[str, list[float]] = {}
     for file in tqdm(files, desc="Checking labels", unit="file", disable=None if files else True):
         with problems.collect():

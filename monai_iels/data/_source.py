@@ -17,10 +17,12 @@ from pathlib import Path
 
 import numpy as np
 from monai.config import PathLike
+from PIL import Image
 from tqdm import tqdm
 
 from monai_iels._files import atomic
 from monai_iels.data._cases import Datalists, all_cases
+from monai_iels.data._images import as_mask
 from monai_iels.data._problems import DataError, Problem, Problems
 from monai_iels.data._search import Search
 
@@ -60,6 +62,9 @@ class Source:
         size: default height of the drawn images.
         archive: what can be downloaded without registering.
         prepare: turns what ``find`` found into files for a network: ``prepare(datalists, cache_dir)``.
+        convert: turns a label image that ``find`` found into one with ``values`` and ``ignored``, for the checker.
+        ignored: values of label files that mark pixels to leave out.
+        colors: red, green and blue, 0 to 255, of each class, where the data set has official ones.
     """
 
     name: str
@@ -74,6 +79,9 @@ class Source:
     size: int
     archive: Archive | None = None
     prepare: Callable[[Datalists, PathLike | None], Datalists] = lambda datalists, cache_dir: datalists
+    convert: Callable[[Image.Image], Image.Image] = as_mask
+    ignored: tuple[int, ...] = ()
+    colors: tuple[tuple[int, int, int], ...] | None = None
 
     def read(self, root: PathLike, seed: int = 0, cache_dir: PathLike | None = None) -> Datalists:
         """List the files of each section, as MONAI's data sets take them.
