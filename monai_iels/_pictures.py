@@ -120,8 +120,7 @@ class Sheet:
         first = 1 if self.colors is None else 0
         named = [*enumerate(self.classes)][first:]
         handles = [Patch(color=_color(number, self.colors), label=name) for number, name in named]
-        lines = -(-len(handles) // (3 * len(columns)))
-        ncols = -(-len(handles) // lines)
+        ncols = min(len(handles), 1 + 3 * len(columns) // 2)
         figure.legend(handles=handles, loc="outside lower center", ncols=ncols, fontsize=10, frameon=False)
         figure.suptitle(title, fontsize=11)
         figure.savefig(file, dpi=110)

@@ -28,6 +28,7 @@ _CONFIGS = ("train", "evaluate", "inference", "multi_gpu_train")
 _NEEDED_FOR_OWN_DATA = ("datalists", "classes")
 _SAMPLE = "Without `dataset_dir` the bundle draws its embedded sample and says so."
 _NO_SAMPLE = "There is no embedded sample: set `dataset_dir`."
+_IN_WINDOWS = "an image is predicted window by window at its own size, and the most probable class is taken"
 _GEOMETRY = {
     2: "an image is resized to what the network saw in training, the probabilities are resized back, and the most\n"
     "probable class is taken. The Hausdorff distance in evaluation is in pixels of the resized image",
@@ -99,7 +100,9 @@ def compose(folder: Path, shared: Path) -> dict[str, str]:
     resolver = ConfigParser({**train, "classes": data.classes, "metadata": metadata})
     configs["metadata"] = resolver.get_parsed_content("metadata")
     page = (shared / "README.md").read_text("utf-8")
-    about = {"name": folder.name, "quality": quality, "geometry": _GEOMETRY[train["spatial_dims"]]}
+    is_resized = configs["inference"]["fitting"] or train["spatial_dims"] == 3
+    geometry = _GEOMETRY[train["spatial_dims"]] if is_resized else _IN_WINDOWS
+    about = {"name": folder.name, "quality": quality, "geometry": geometry}
     texts = {f"configs/{name}.json": json.dumps(config, indent=4) + "\n" for name, config in configs.items()}
     texts["configs/logging.conf"] = (shared / "logging.conf").read_text("utf-8")
     texts["docs/README.md"] = page.format(**data._asdict(), **about, metadata=configs["metadata"], config=train)

@@ -21,12 +21,12 @@ A new data set needs
 The checker, the command line, archives, downloads and the cache then work with it as they are.
 """
 
-from monai_iels._prediction import as_rgb
+from monai_iels._prediction import IGNORED, as_rgb
 from monai_iels.data._cases import Datalists, case_files, cases_of, fingerprint
 from monai_iels.data._check import check_source
 from monai_iels.data._datalists import SOURCES, SYNTHETIC, checked_datalists, paired_datalists
 from monai_iels.data._images import LoadFiled, as_mask
-from monai_iels.data._labels import IGNORED, LabelValuesd, check_labels
+from monai_iels.data._labels import LabelValuesd, SetAsideIgnoredd, check_labels
 from monai_iels.data._problems import DataError, Problem
 from monai_iels.data._source import Source
 
@@ -39,6 +39,7 @@ __all__ = [
     "LabelValuesd",
     "LoadFiled",
     "Problem",
+    "SetAsideIgnoredd",
     "Source",
     "as_mask",
     "as_rgb",

@@ -20,6 +20,7 @@ from PIL import Image
 from tqdm import tqdm
 
 from iels_drawings.cityscapes import draw_cityscapes
+from monai_iels._prediction import IGNORED
 from monai_iels.data._cache import made_once, state_of, write_image
 from monai_iels.data._cases import Case, Datalists, Pairing, all_cases
 from monai_iels.data._check import check_headers
@@ -29,7 +30,6 @@ from monai_iels.data._search import Search, walk
 from monai_iels.data._source import Source, generator
 
 _FOLDERS = {"training": "train", "validation": "val"}
-_IGNORED = 255
 _IMAGE, _LABEL_IDS, _TRAIN_IDS = "_leftImg8bit.png", "_gtFine_labelIds.png", "_gtFine_labelTrainIds.png"
 
 _CLASSES = (
@@ -57,7 +57,7 @@ _CLASSES = (
 
 _NAMES, _IDS, _COLORS = zip(*_CLASSES, strict=True)
 _TABLE = np.arange(256, dtype=np.uint8)  # what is no label id stays as it is, and is found as a stray value
-_TABLE[:34] = _IGNORED
+_TABLE[:34] = IGNORED
 _TABLE[list(_IDS)] = np.arange(len(_IDS))
 
 
@@ -164,7 +164,7 @@ CITYSCAPES = Source(
     ),
     classes=_NAMES,
     values=tuple(range(len(_NAMES))),
-    ignored=(_IGNORED,),
+    ignored=(IGNORED,),
     colors=_COLORS,
     counts={"training": 2975, "validation": 500},
     find=_find,

@@ -25,14 +25,12 @@ from monai.transforms import MapTransform
 from monai.utils import ensure_tuple
 from tqdm import tqdm
 
+from monai_iels._prediction import IGNORED
 from monai_iels.data._cases import Datalists, all_files
 from monai_iels.data._images import read_file
 from monai_iels.data._problems import DataError, Problem, Problems
 
 _FEW = 5  # more stray values than these are not classes
-IGNORED = 255
-"""What stands in a label, after it was read, for the pixels that neither losses nor metrics may count."""
-
 Values = Sequence[int | Sequence[int]]
 """For each class, background first, the value or values that stand for it in a label file."""
 
@@ -143,6 +141,27 @@ class LabelValuesd(MapTransform):
                 case[key][torch.isin(torch.as_tensor(label), torch.tensor(values))] = number
             if self.values.ignored:
                 case[key][torch.isin(torch.as_tensor(label), torch.tensor(self.values.ignored))] = IGNORED
+        return case
+
+
+class SetAsideIgnoredd(MapTransform):
+    """Mark which pixels have a class, and give the others the first one, so that labels can be made one-hot.
+
+    Args:
+        keys: keys of the labels; the first says which pixels have a class.
+        mask_key: where to put the mask.
+        allow_missing_keys: whether a case may lack a key.
+    """
+
+    def __init__(self, keys: KeysCollection, mask_key: str, allow_missing_keys: bool = False) -> None:
+        super().__init__(keys, allow_missing_keys)
+        self.mask_key = mask_key
+
+    def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
+        """Return the case with the mask."""
+        case = {**data, self.mask_key: data[self.keys[0]] != IGNORED}
+        for key in self.key_iterator(case):
+            case[key] = torch.where(case[key] != IGNORED, case[key], 0)
         return case
 
 

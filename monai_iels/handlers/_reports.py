@@ -112,7 +112,7 @@ class TrainingReport:
         epoch, last = state.epoch, state.max_epochs
         line = f"epoch {epoch:>{len(str(last))}}/{last}  loss {self.metrics['loss']:.4f}"
         for name, title in SHOWN_METRICS.items():
-            if name in self.metrics and title != "IoU":  # which says the same as Dice
+            if name in self.metrics and "IoU" not in title:  # which says the same as Dice
                 line += f"  {title} {self.metrics[name]:.3f}"
             if name + OF_TRUTH in self.metrics:
                 line += f" (truth {self.metrics[name + OF_TRUTH]:.3f})"

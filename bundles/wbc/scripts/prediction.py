@@ -486,6 +486,9 @@ def as_rgb(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
+IGNORED = 255
+"""The number that stands for no class in a label: pixels to leave out."""
+
 _COLORS = ("deepskyblue", "gold", "tomato", "limegreen", "orchid")
 
 
@@ -494,17 +497,20 @@ def color_of(number: int) -> str:
     return _COLORS[(number - 1) % len(_COLORS)]
 
 
-def outline(image: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
-    """Draw the outline of each class on an image in the color of the class.
+def outline(image: torch.Tensor, classes: torch.Tensor, colors: Sequence[Sequence[int]] | None = None) -> torch.Tensor:
+    """Draw the outline of each class on an image in the color of the class; with colors of their own, fill them.
 
     Args:
         image: gray or RGB from 0 to 1, ``(C, H, W)``.
         classes: ``(1, H, W)``.
+        colors: red, green and blue of each class; by default the first class is background and has none.
 
     Returns:
         RGB from 0 to 1, ``(3, H, W)``.
     """
     drawn = (image[:3] if len(image) >= 3 else image[:1].repeat(3, 1, 1)).clone()
+    if colors is not None:
+        return (drawn + torch.tensor(colors, dtype=drawn.dtype)[classes[0].long().cpu()].movedim(-1, 0) / 255) / 2
     width = max(1, round(min(drawn.shape[1:]) / 250))
     for number in torch.unique(classes[classes > 0]).int().tolist():
         inside = (classes == number).float().cpu()
