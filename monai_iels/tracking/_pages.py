@@ -29,7 +29,7 @@ LAST_METRIC = f"last_{KEY_METRIC}"
 _LOCAL = "http://127.0.0.1:5000"  # where `mlflow ui` answers
 _VIEW = "results"
 _COLUMNS = [f"metrics.`{name}`" for name in (BEST_METRIC, LAST_METRIC, "val_roughness")]
-_COLUMNS += [f"params.`{name}`" for name in ("noise_fraction", "iel_steps", "seed")]
+_COLUMNS += [f"params.`{name}`" for name in ("noise_fraction", "gain", "iel_steps", "seed")]
 
 EXPERIMENT_TAGS = {
     "mlflow.note.content": "Choose `Model training` at the upper left, then the view `Results`, to compare trainings.",
