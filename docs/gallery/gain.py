@@ -28,8 +28,8 @@ from monai_iels import HeatDiffusion
 FIGURES = Path(__file__).parents[1] / "figures"
 SETTINGS = {  # spacing, steps of 0.1, color
     "DRIVE": (2.0, 10, "tab:green"),
-    "DSB2018": (2.0, 15, "tab:blue"),
-    "WBC": (2.0, 20, "tab:orange"),
+    "WBC, DSB2018": (2.0, 15, "tab:blue"),
+    "WBC in the paper's code": (2.0, 20, "tab:orange"),
     "DSB2018 in the paper": (2.0, 30, "tab:red"),
     "WBC in the paper's text": (1.0, 20, "tab:purple"),
 }
