@@ -99,19 +99,18 @@ class Sheet:
             file: the PNG file.
             names: what to write beside each row.
         """
-        columns = list(self.rows[0])
-        figure = Figure(figsize=(2.3 * len(columns) + 0.2, 2.5 * len(self.rows) + 0.9), layout="constrained")
-        axes = figure.subplots(len(self.rows), len(columns), squeeze=False)
-        for line, row in zip(axes, self.rows, strict=True):
+        columns, windows = list(self.rows[0]), [_window(row) for row in self.rows]
+        heights = [2.3 * (bottom - top) / (right - left) + 0.2 for left, right, top, bottom in windows]
+        figure = Figure(figsize=(2.3 * len(columns) + 0.2, sum(heights) + 0.9), layout="constrained")
+        axes = figure.subplots(len(self.rows), len(columns), squeeze=False, height_ratios=heights)
+        for line, row, (left, right, top, bottom) in zip(axes, self.rows, windows, strict=True):
             for axis, (name, tile) in zip(line, row.items(), strict=True):
                 image = row["image"].pixels.astype(np.float32)
                 if name == "image":
                     axis.imshow(image, cmap="gray", vmin=0, vmax=1)
                 else:
                     _mark(axis, image, tile.pixels, self.colors)
-                if self.colors is None:
-                    _zoom(axis, row)
-                axis.set(xticks=[], yticks=[])
+                axis.set(xlim=(left, right), ylim=(bottom, top), facecolor="black", xticks=[], yticks=[])
                 axis.set_xlabel(tile.note, fontsize=9)
         for axis, name in zip(axes[0], columns, strict=True):
             axis.set_title(textwrap.fill(name, 32), fontsize=10)
@@ -127,7 +126,9 @@ class Sheet:
 
 
 def tiles(image: np.ndarray, classes: Mapping[str, np.ndarray], largest: int | None = None) -> dict[str, Tile]:
-    """Return a row of a sheet: of a volume, the slice that shows most of the truth; notes are of the whole case.
+    """Return a row of a sheet: of a volume, the slice from the side that shows most of the truth, its top above.
+
+    Notes are of the whole case.
 
     Args:
         image: ``(C, *spatial)``, in MONAI's axes.
@@ -145,8 +146,8 @@ def tiles(image: np.ndarray, classes: Mapping[str, np.ndarray], largest: int | N
 
 
 def _upright(classes: np.ndarray, index: int) -> np.ndarray:
-    """Turn classes in MONAI's axes, or one slice of a volume, into rows and columns."""
-    return (classes[index] if classes.ndim == 3 else classes).T
+    """Turn classes in MONAI's axes, or one slice of a volume that points upward, into rows and columns."""
+    return classes[index].T[::-1] if classes.ndim == 3 else classes.T
 
 
 def _upright_image(image: np.ndarray, index: int) -> np.ndarray:
@@ -211,7 +212,7 @@ def contact_sheet(
     rows = []
     for case, _ in chosen:
         differs = case.row["truth"].pixels != case.row["prediction"].pixels
-        rows.append({**case.row, "where they differ": Tile(differs, f"{differs.mean():.1%} of the pixels")})
+        rows.append({**case.row, "where they differ": Tile(differs, f"{differs.mean():.1%} of this image")})
     cases = "1 case" if len(panels) == 1 else f"{len(panels)} cases"
     names = [f"{group}\n{case.name[:24]}" for case, group in chosen]
     Sheet(rows, classes, colors).draw(f"Worst, median and best by Dice, of {cases}", file, names)
@@ -237,17 +238,16 @@ def _worst_median_best(panels: Sequence[Panel], each: int) -> list[tuple[Panel, 
     return [(ordered[index], groups[index]) for index in sorted(groups)]
 
 
-def _zoom(axis: Axes, row: Mapping[str, Tile]) -> None:
-    """Show only the surroundings of structures that are small in their image."""
-    inside = np.any(
-        [(tile.pixels > 0) & (tile.pixels != IGNORED) for name, tile in row.items() if name != "image"], axis=0
-    )
+def _window(row: Mapping[str, Tile]) -> tuple[float, float, float, float]:
+    """Return the left, right, top and bottom of what to show: all, or the surroundings of small structures."""
+    labels = [tile.pixels for name, tile in row.items() if name != "image"]
+    inside = np.any([(label > 0) & (label != IGNORED) for label in labels], axis=0)
     rows, columns = np.flatnonzero(inside.any(axis=1)), np.flatnonzero(inside.any(axis=0))
     if not rows.size or max(np.ptp(rows) / inside.shape[0], np.ptp(columns) / inside.shape[1]) > 0.5:
-        return
+        return -0.5, inside.shape[1] - 0.5, -0.5, inside.shape[0] - 0.5
     half = 0.75 * max(np.ptp(rows), np.ptp(columns)) + 2
     y, x = (rows[0] + rows[-1]) / 2, (columns[0] + columns[-1]) / 2
-    axis.set(xlim=(x - half, x + half), ylim=(y + half, y - half), facecolor="black")
+    return x - half, x + half, y - half, y + half
 
 
 def curves(history: Sequence[Mapping[str, float]] | pd.DataFrame, file: Path) -> None:

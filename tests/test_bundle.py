@@ -141,6 +141,7 @@ def test_a_check_of_your_own_data_names_everything_that_is_wrong(tmp_path, capsy
 
 def test_a_study_of_your_own_needs_no_presets(tmp_path):
     file = own_bundle(tmp_path)
+    file.write_text(file.read_text() + "iel_warmup: 9\n")
     assert main(["bundle", "compose", str(tmp_path)]) == 0
     study = file.parent / "studies" / "layer.yaml"
     study.parent.mkdir()
@@ -149,6 +150,9 @@ def test_a_study_of_your_own_needs_no_presets(tmp_path):
     check_overrides(found)
     (training,) = make_plan(found, tmp_path / "out", "cpu", str(tmp_path / "data"), None).trainings()
     assert training.arguments["features"] == [8, 16, 32, 64, 128, 8]
+    assert training.arguments["iel_warmup"] == 3  # the bundle has 9 of 30 epochs
+    (training,) = make_plan(found, tmp_path / "out", "full", str(tmp_path / "data"), None).trainings()
+    assert "epochs" not in training.arguments
     (file.parent / "presets.yaml").write_text("cpu: {epochs: 3}\npaper: {iel_steps: 7}\n")
     (training,) = make_plan(found, tmp_path / "out", "cpu", str(tmp_path / "data"), None).trainings()
     assert training.arguments["epochs"] == 3

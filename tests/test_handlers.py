@@ -24,11 +24,11 @@ import torch
 from helpers import BUNDLES, configs, options, run
 from ignite.engine import Engine, Events
 from monai.data import MetaTensor
-from PIL import ImageColor
+from PIL import Image, ImageColor
 from programs import run_ranks
 
 from monai_iels import ConvexCurveMotion, HeatDiffusion, IELNet, InverseEvolutionLayer
-from monai_iels._pictures import Sheet
+from monai_iels._pictures import Sheet, tiles
 from monai_iels._prediction import color_of, outline
 from monai_iels._run_folder import RunFolder
 from monai_iels.handlers import (
@@ -143,6 +143,17 @@ def test_a_sheet_has_the_numbers_of_the_tables(straight):
         assert row["prediction"].note == f"Dice {case.val_mean_dice:.3f}, roughness {case.val_roughness:.3f}"
         assert row["truth"].note == f"roughness {case.val_roughness_of_truth:.3f}"
         assert row["truth"].pixels.shape == row["image"].pixels.shape[:2] == (32, 32)
+
+
+def test_a_sheet_of_volumes_shows_the_top_above_and_has_no_gaps(tmp_path):
+    truth = np.zeros((6, 40, 20), dtype=np.uint8)  # right, anterior, superior
+    truth[3, :, 15:] = 1
+    row = tiles(truth[None].astype(np.float32), {"truth": truth})
+    assert row["truth"].pixels[:5].all()
+    assert not row["truth"].pixels[5:].any()
+    Sheet([row] * 4, ["background", "organ"]).draw("volumes", tmp_path / "sheet.png")
+    pixels = np.asarray(Image.open(tmp_path / "sheet.png").convert("L"))
+    assert (pixels.min(axis=1) == 255).mean() < 0.2  # rows of the picture that are white
 
 
 @pytest.mark.parametrize(

@@ -249,7 +249,7 @@ def test_wrong_data_are_refused_before_any_training(tmp_path, capsys):
     assert "'Dataset 1'" in error
     assert not out.exists()
     assert main(["study", "run", str(file), "--preset", "large", "--output_dir", str(out)]) == 1
-    assert "--preset: there is no preset 'large'; choose from paper, cpu" in capsys.readouterr().err
+    assert "--preset: there is no preset 'large'; choose from full, cpu, paper" in capsys.readouterr().err
     assert main(["study", "run", str(file), "--jobs", "0", "--output_dir", str(out)]) == 1
     assert main(["study", "run", str(file), "--seeds", "0", "--output_dir", str(out)]) == 1
     assert capsys.readouterr().err.splitlines() == [

@@ -26,8 +26,13 @@ from matplotlib.figure import Figure
 from monai_iels import HeatDiffusion
 
 FIGURES = Path(__file__).parents[1] / "figures"
-SETTINGS = {"WBC": (2.0, 20), "DSB2018": (2.0, 15), "the paper, DSB2018": (2.0, 30), "DRIVE": (2.0, 10)}
-SETTINGS["the paper's text, WBC"] = (1.0, 20)
+SETTINGS = {  # spacing, steps of 0.1, color
+    "DRIVE": (2.0, 10, "tab:green"),
+    "WBC, DSB2018": (2.0, 15, "tab:blue"),
+    "WBC in the paper's code": (2.0, 20, "tab:orange"),
+    "DSB2018 in the paper": (2.0, 30, "tab:red"),
+    "WBC in the paper's text": (1.0, 20, "tab:purple"),
+}
 
 
 def main() -> None:
@@ -58,38 +63,40 @@ def layers_at_work() -> Figure:
 
 
 def curves() -> Figure:
-    """Plot the amplification of stripes, and the gain over the number of steps."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8), constrained_layout=True)
-    frequency = np.linspace(0.0, 1.0, 200)
-    for name, (spacing, steps) in SETTINGS.items():
+    """Plot the amplification of stripes, and the gain over the number of steps; a setting has one color in both."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.9), layout="constrained")
+    frequency, counts = np.linspace(0.0, 1.0, 200), np.arange(0, 61)
+    for spacing, style in ((1.0, ":"), (2.0, "-")):
+        gains = [HeatDiffusion(spacing).gain(dt=-0.1, steps=int(count), spatial_dims=2) for count in counts]
+        right.semilogy(counts, gains, style, color="gray", label=f"spacing {spacing:g}")
+    for name, (spacing, steps, color) in SETTINGS.items():
         # a stripe pattern of this frequency along one axis; 1 changes sign from pixel to pixel
         eigenvalue = -(2.0 - 2.0 * np.cos(np.pi * frequency)) / spacing**2
-        left.semilogy(frequency, (1.0 - 0.1 * eigenvalue) ** steps, label=f"{name}: spacing {spacing:g}, {steps} steps")
-        counts = np.arange(0, 61)
-        gains = [HeatDiffusion(spacing).gain(dt=-0.1, steps=int(count), spatial_dims=2) for count in counts]
-        right.semilogy(counts, gains, color="C3" if spacing == 1.0 else "C0")
+        amplification = (1.0 - 0.1 * eigenvalue) ** steps
+        left.semilogy(frequency, amplification, color=color)
+        left.text(1.02, amplification[-1], name, color=color, va="center", fontsize=8)
         gain = HeatDiffusion(spacing).gain(dt=-0.1, steps=steps, spatial_dims=2)
-        right.semilogy(steps, gain, "o", color="black")
+        right.semilogy(steps, gain, "o", color=color)
         right.annotate(
             f"{name}: {gain:,.0f}",
             (steps, gain),
-            xytext=(3, -3),
+            xytext=(7, -2),
             textcoords="offset points",
+            color=color,
             fontsize=8,
-            rotation=0 if spacing == 1.0 else -25,
             va="top",
         )
-    right.set_ylim(bottom=1e-3)
-    right.axhspan(1e3, right.get_ylim()[1], color="tab:red", alpha=0.1)
-    right.axhline(1e3, color="tab:red", lw=1)
-    right.text(1, 1e15, "layers warn: too strong to train", color="tab:red", va="top", fontsize=9)
+    right.set(ylim=(1, 1e9), xlabel="steps of dt = 0.1", ylabel="gain", title="checkerboard, by number of steps")
+    right.axhspan(1e3, 1e9, color="black", alpha=0.06, lw=0)
+    right.text(59, 1e7, "too strong to train: layers warn", ha="right", fontsize=9)
+    right.legend(fontsize=8, loc="upper left")
     left.set(
-        xlabel="frequency of a stripe pattern (1 = pixel to pixel)",
+        xlabel="frequency of the stripes (1 = they change at every pixel)",
         ylabel="amplification",
         title="stripes along one axis, by frequency",
+        xlim=(0, 1.52),
+        xticks=[0, 0.25, 0.5, 0.75, 1],
     )
-    right.set(xlabel="steps of dt = 0.1", ylabel="gain", title="the checkerboard in 2-D; blue spacing 2, red 1")
-    left.legend(fontsize=8)
     for axis in (left, right):
         axis.grid(alpha=0.3)
     return figure

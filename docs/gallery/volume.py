@@ -9,7 +9,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""Show a drawn hippocampus: three slices with outlines, and its surface, clean and with dents that heat in 3-D removes.
+"""Show a drawn hippocampus from the side: slices, and surfaces of its label, clean, noisy, and smoothed by heat in 3-D.
 
 Run ``python docs/gallery/volume.py``.
 """
@@ -23,12 +23,14 @@ import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.colors import LightSource, to_rgb
+from matplotlib.patches import Patch
 
 from iels_drawings.hippocampus import draw_hippocampus
 from monai_iels import CorruptLabel, Evolve, HeatDiffusion
 
 FIGURES = Path(__file__).parents[1] / "figures"
 COLORS = {1: "deepskyblue", 2: "gold"}
+SLAB = 4
 
 
 def main() -> None:
@@ -38,18 +40,20 @@ def main() -> None:
     classes = torch.nn.functional.one_hot(torch.from_numpy(noisy).long(), 3).movedim(-1, 0).float()
     smooth = np.asarray(Evolve(HeatDiffusion(), dt=0.1, steps=10)(classes)).argmax(0)
 
-    figure, (above, below) = plt.subplots(2, 3, figsize=(9, 6.2), layout="constrained")
-    middle = [int(np.median(places)) for places in np.nonzero(truth)]
-    for index, (axis, name) in enumerate(zip(above, ("from the side", "from the front", "from above"), strict=True)):
-        show_slice(axis, volume.take(middle[index], index), truth.take(middle[index], index))
-        axis.set_title(f"slice {name}")
-    columns = {"surface of the truth": truth, "noisy label, 20 %": noisy, "the same after 10 steps of heat": smooth}
-    for axis, (name, label) in zip(below, columns.items(), strict=True):
-        axis.imshow(surface(label))
-        axis.set_title(name)
-    for axis in (*above, *below):
-        axis.set_axis_off()
-    figure.supxlabel("anterior part blue, posterior part yellow; a drawn volume", fontsize=10)
+    middle = int(np.median(np.nonzero(truth)[0]))
+    slab = slice(middle - SLAB // 2, middle + SLAB // 2)
+    labels = {"truth": truth, "noisy label": noisy, "noisy label, smoothed by heat in 3-D": smooth}
+    figure, axes = plt.subplots(2, 3, figsize=(10, 5.2), layout="constrained")
+    for (above, below), (name, label) in zip(axes.T, labels.items(), strict=True):
+        show_slice(above, volume[middle], label[middle])
+        below.imshow(surface(label[slab]))
+        above.set_title(name, fontsize=11)
+        for axis in (above, below):
+            axis.set(xticks=[], yticks=[])
+    axes[0, 0].set_ylabel("one slice")
+    axes[1, 0].set_ylabel(f"{SLAB} slices, as a solid")
+    parts = [Patch(color=COLORS[number], label=f"{name} part") for number, name in ((2, "posterior"), (1, "anterior"))]
+    figure.legend(handles=parts, loc="outside lower center", ncols=2, frameon=False)
     FIGURES.mkdir(exist_ok=True)
     figure.savefig(FIGURES / "volume.png", dpi=100)
     plt.close(figure)

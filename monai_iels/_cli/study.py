@@ -18,6 +18,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+_PRESETS = "paper, full (the bundle as it is), or cpu, which is smaller (default: cpu; with a GPU paper, or else full)"
+
 
 def add_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the commands about studies to the parser of ``monai-iels study``."""
@@ -28,7 +30,7 @@ def add_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
     run.add_argument("--seeds", type=int, help="how many seeds (default: as many as the study says)")
     run.add_argument("--variants", nargs="+", metavar="NAME", help="only these, and the baselines of their groups")
     run.add_argument("--jobs", type=int, help="how many trainings at the same time (default: 1 with a GPU, else 2)")
-    run.add_argument("--preset", help="paper, or cpu for smaller trainings (default: paper with a GPU, otherwise cpu)")
+    run.add_argument("--preset", help=_PRESETS)
     run.add_argument("--tracking_uri", help="address of a tracking server (default: the database beside the bundle)")
     report = add("report", _report, "write the page again")
     report.add_argument("folder", type=Path, help="output folder of a study, or a folder with its results.json")
@@ -43,6 +45,7 @@ def _run(options: argparse.Namespace) -> int:
     import torch
 
     from monai_iels.study import read_study, run_study, select_variants
+    from monai_iels.study._definition import preset_for_a_gpu
 
     has_gpu = torch.cuda.is_available()
     jobs = (1 if has_gpu else min(2, os.cpu_count() or 1)) if options.jobs is None else options.jobs
@@ -51,7 +54,7 @@ def _run(options: argparse.Namespace) -> int:
     study = read_study(options.study, options.seeds)
     if options.variants:
         study = select_variants(study, options.variants)
-    preset = options.preset or ("paper" if has_gpu else "cpu")
+    preset = options.preset or (preset_for_a_gpu(study.bundle) if has_gpu else "cpu")
     folder = options.output_dir or study.bundle / "eval" / f"{study.name}-{preset}"
     complete = run_study(study, folder, preset, options.dataset_dir, jobs, options.tracking_uri)
     _write_page(folder, folder)

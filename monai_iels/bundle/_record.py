@@ -52,8 +52,9 @@ def describe_run(
         parameters[key] = value if is_plain(value) or isinstance(value, str) else json.dumps(value)
     parameters["tracking_uri"] = without_secrets(str(settings.get("tracking_uri")))
     parameters |= {"evolution": repr(layer.evolution), "iel_dt": layer.dt, "iel_steps": layer.steps}
-    for dims, gain in layer.gains().items():
-        parameters[f"gain_{dims}d"] = gain
+    gain = layer.gains().get(settings["spatial_dims"])
+    if gain is not None:
+        parameters["gain"] = f"{gain:.3g}"
     parameters["network"] = type(network).__name__
     parameters["network_parameters"] = sum(parameter.numel() for parameter in network.parameters())
     parameters["dataset_fingerprint"] = hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()

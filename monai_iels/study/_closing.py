@@ -39,7 +39,7 @@ def _files(results: Results, files: StudyFolder) -> Iterator[tuple[Path, str]]:
     yield files.curves, "the same numbers epoch by epoch"
     yield files.page, "everything on one page, for the browser"
     for run in results.runs:
-        yield files.training(run.variant, run.seed).last_picture, "the layer at work in one training"
+        yield files.training(run.variant, run.seed).last_picture, f"training images of {run.variant}"
 
 
 def _table(results: Results) -> pd.DataFrame:

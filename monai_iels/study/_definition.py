@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from monai.bundle import ReferenceResolver
+from monai.bundle import ConfigParser, ReferenceResolver
 from monai.bundle.utils import ID_SEP_KEY
 
 from monai_iels._prediction import unknown_key
@@ -129,14 +129,26 @@ def select_variants(study: Study, names: Sequence[str]) -> Study:
 def presets(bundle: Path) -> dict[str, Overrides]:
     """Return the settings that a bundle's studies can run with, by name.
 
-    Unless ``presets.yaml`` says otherwise, ``paper`` is the bundle as it is, and ``cpu`` a small and short training.
+    Unless ``presets.yaml`` says otherwise, ``full`` is the bundle as it is, and ``cpu`` a small and short training.
     """
     file = bundle / "presets.yaml"
     found = read_mapping(file, "presets") if file.exists() else {}
     for name, overrides in found.items():
         if not isinstance(overrides, dict):
             raise ValueError(f"{file}: '{name}' must hold overrides, such as {{epochs: 10}}, got {overrides}.")
-    return {"paper": {}, "cpu": _CPU, **found}
+    return {"full": {}, "cpu": _short(bundle), **found}
+
+
+def _short(bundle: Path) -> Overrides:
+    """Return the settings of a small and short training, with a warm-up as long in proportion as the bundle's own."""
+    config = ConfigParser(ConfigParser.load_config_file(training_config(bundle)))
+    warmup, epochs = (config.get_parsed_content(key) for key in ("iel_warmup", "epochs"))
+    return {**_CPU, "iel_warmup": min(warmup, warmup * _CPU["epochs"] // epochs)}
+
+
+def preset_for_a_gpu(bundle: Path) -> str:
+    """Return the preset for a GPU: the paper's settings if the bundle has them, otherwise the bundle as it is."""
+    return "paper" if "paper" in presets(bundle) else "full"
 
 
 def check_overrides(study: Study) -> None:

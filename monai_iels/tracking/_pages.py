@@ -12,7 +12,7 @@
 """What MLflow's pages show of our runs, and how to open them.
 
 MLflow opens as a tool for chat models, and its table of runs shows no metrics. An address can ask for machine learning,
-and a view that is saved with the experiment chooses the columns.
+and a view that is saved with the experiment chooses the columns and the order.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ LAST_METRIC = f"last_{KEY_METRIC}"
 _LOCAL = "http://127.0.0.1:5000"  # where `mlflow ui` answers
 _VIEW = "results"
 _COLUMNS = [f"metrics.`{name}`" for name in (BEST_METRIC, LAST_METRIC, "val_roughness")]
-_COLUMNS += [f"params.`{name}`" for name in ("noise_fraction", "iel_steps", "seed")]
+_COLUMNS += [f"params.`{name}`" for name in ("noise_fraction", "gain", "iel_steps", "seed")]
+_BEST_FIRST = {"orderByKey": f"metrics.`{LAST_METRIC}`", "orderByAsc": False}  # any order but time also unfolds studies
 
 EXPERIMENT_TAGS = {
     "mlflow.note.content": "Choose `Model training` at the upper left, then the view `Results`, to compare trainings.",
     "mlflow.experimentKind": "custom_model_development",
     f"mlflow.sharedViewState.{_VIEW}": json.dumps(
-        {"name": "Results", "createdAt": 0, "state": json.dumps({"selectedColumns": _COLUMNS})}
+        {"name": "Results", "createdAt": 0, "state": json.dumps({"selectedColumns": _COLUMNS, **_BEST_FIRST})}
     ),
 }
 """Tags that an experiment gets unless it has them: what its pages show."""
