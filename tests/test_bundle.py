@@ -333,7 +333,8 @@ def test_inference_in_two_dimensions(name, trained, tmp_path):
     (inputs / "notes.txt").write_text("not an image")
     args = json.loads((trained / name / "inference.json").read_text())
     run(args.pop("config_file"), **{**args, "dataset_dir": str(inputs), "predictions": str(tmp_path / "out")})
-    values = {v if isinstance(v, int) else v[-1] for v in SOURCES[name].values}
+    (config,) = configs(name, "inference")
+    values = set(ConfigParser(ConfigParser.load_config_file(config)).get_parsed_content("written_values"))
     for file, (height, width) in sizes.items():
         label = Image.open(tmp_path / "out" / f"{Path(file).stem}_label.png")
         overlay = Image.open(tmp_path / "out" / f"{Path(file).stem}_overlay.png")
@@ -411,7 +412,7 @@ def test_properties_are_complete(name, trained):
     infer = ConfigWorkflow(
         configs(name, "inference"),
         workflow_type="infer",
-        **{k: v for k, v in options(name, trained / name).items() if k in ("bundle_root", "output_dir", "features")},
+        **{k: v for k, v in options(name, trained / name).items() if k in ("bundle_root", "output_dir", "features", "network_def")},
         dataset_dir=str(BUNDLES / name / "docs"),
         suffixes=[".md"],
     )
@@ -419,7 +420,7 @@ def test_properties_are_complete(name, trained):
     assert infer.check_properties() == []
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [n for n in NAMES if n != "cityscapes"])
 def test_monai_s_own_tools(name, trained, tmp_path):
     """Run what the model zoo runs, with MONAI's defaults, and compare what is exported with the network."""
     (config,), (meta,) = configs(name, "inference"), configs(name, "metadata")
