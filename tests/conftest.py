@@ -30,9 +30,9 @@ LONGEST_FIRST += ["test_comparison", "test_sizes", "test_curve_motion", "test_ha
 
 
 def pytest_xdist_auto_num_workers(config):
-    """Run folders on all cores, with half as many workers more, since tests also wait; single files in this process."""
+    """Run folders on all cores, single files in this process."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return min(cores + cores // 2, 8) if any(Path(word).is_dir() for word in config.args) else 0
+    return min(cores, 8) if any(Path(word).is_dir() for word in config.args) else 0
 
 
 def pytest_collection_finish():
