@@ -16,8 +16,7 @@ from __future__ import annotations
 import importlib
 import os
 import pickle
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -72,8 +71,7 @@ def deeplabv3plus(
     smp = _library("segmentation_models_pytorch")
     downloaded = weights if weights == "imagenet" else None
     network = smp.DeepLabV3Plus(backbone, encoder_weights=downloaded, in_channels=in_channels, classes=num_classes)
-    if weights and not downloaded:
-        _load(network.encoder, weights)
+    _load(network.encoder, weights)
     pooling = network.decoder.aspp[0].convs[-1]
     pooling[2] = _NormOfPooled(pooling[2].num_features)
     return network
@@ -104,14 +102,15 @@ class HRNetV2(nn.Module):
         self, num_classes: int, in_channels: int = 3, weights: str | None = None, backbone: str = "hrnet_w48"
     ) -> None:
         super().__init__()
-        options: dict[str, Any] = {"pretrained": weights is not None, "in_chans": in_channels}
-        if weights and weights != "imagenet":
-            _check_file(weights)
-            options["pretrained_cfg_overlay"] = {"file": weights}
-        with _fitting(weights):
-            self.backbone = _library("timm").create_model(
-                backbone, features_only=True, feature_location="", out_indices=(1, 2, 3, 4), **options
-            )
+        self.backbone = _library("timm").create_model(
+            backbone,
+            pretrained=weights == "imagenet",
+            in_chans=in_channels,
+            features_only=True,
+            feature_location="",
+            out_indices=(1, 2, 3, 4),
+        )
+        _load(self.backbone, weights)
         width = sum(self.backbone.feature_info.channels())
         self.head = nn.Sequential(
             nn.Conv2d(width, width, 1), nn.BatchNorm2d(width), nn.ReLU(inplace=True), nn.Conv2d(width, num_classes, 1)
@@ -135,24 +134,17 @@ def _library(name: str) -> Any:
         ) from error
 
 
-def _check_file(weights: str) -> None:
+def _load(backbone: nn.Module, weights: str | None) -> None:
+    """Load a file's weights into a backbone; what the file has beyond it, such as a classifier, is left out."""
+    if weights is None or weights == "imagenet":
+        return
     if not os.path.isfile(weights):
         raise ValueError(f"backbone weights {weights}: there is no such file; give one, 'imagenet', or none")
-
-
-@contextmanager
-def _fitting(weights: str | None) -> Iterator[None]:
-    """Say in one sentence that weights do not fit."""
     try:
-        yield
-    except (RuntimeError, pickle.UnpicklingError, EOFError) as error:
-        if weights is None:
-            raise
-        reason = first_line(error).partition(".")[0].rstrip(":")
+        stored = torch.load(weights, map_location="cpu", weights_only=True)
+        backbone.load_state_dict({key: stored[key] for key in backbone.state_dict()})
+    except (RuntimeError, pickle.UnpicklingError, EOFError, KeyError, TypeError) as error:
+        reason = (
+            f"it has no {error}" if isinstance(error, KeyError) else first_line(error).partition(".")[0].rstrip(":")
+        )
         raise ValueError(f"backbone weights {weights} cannot be loaded: {reason}") from error
-
-
-def _load(encoder: nn.Module, weights: str) -> None:
-    _check_file(weights)
-    with _fitting(weights):
-        encoder.load_state_dict(torch.load(weights, map_location="cpu", weights_only=True))

@@ -30,6 +30,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from cityscapesscripts.evaluation import evalPixelLevelSemanticLabeling as official
 from dicom import write_series
 from filelock import FileLock
 from helpers import BUNDLES, FEATURES, NAMES, ROOT, command, configs, history, noise, options, own_bundle, run, words
@@ -345,6 +346,33 @@ def test_inference_in_two_dimensions(name, trained, tmp_path):
     assert len(list((tmp_path / "out").iterdir())) == 2 * len(sizes)
 
 
+def test_predicted_streets_have_the_iou_of_the_official_evaluation(trained, tmp_path, monkeypatch):
+    """The files of a prediction, judged by Cityscapes' own script, against the table of our evaluation."""
+    output = trained / "cityscapes"
+    run(configs("cityscapes", "train", "evaluate"), **options("cityscapes", output, report_dir=str(tmp_path)))
+    with (tmp_path / "classes.csv").open(newline="", encoding="utf-8") as stream:
+        ours = {row["class"]: float(row["iou_of_all_cases"] or "nan") for row in csv.DictReader(stream)}
+    truths = sorted((output / "cache").glob("synthetic-*/gtFine/val/*/*_labelIds.png"))
+    images = [
+        Path(str(t).replace("gtFine", "leftImg8bit", 1).replace("_gtFine_labelIds", "_leftImg8bit")) for t in truths
+    ]
+    for image in images:
+        shutil.copy(image, tmp_path / image.name)
+    arguments = json.loads((output / "inference.json").read_text())
+    arguments |= {"dataset_dir": str(tmp_path / "*_leftImg8bit.png"), "predictions": str(tmp_path / "out")}
+    run(arguments.pop("config_file"), **arguments)
+    predictions = [str(tmp_path / "out" / f"{image.stem}_label.png") for image in images]
+    for name, value in {"quiet": True, "evalInstLevelScore": False, "JSONOutput": False}.items():
+        monkeypatch.setattr(official.args, name, value)
+    found = official.evaluateImgLists(predictions, [str(truth) for truth in truths], official.args)
+    assert len(truths) == 4
+    theirs = {name: score for name, score in found["classScores"].items() if name in SOURCES["cityscapes"].classes}
+    assert ours == pytest.approx(theirs, abs=1e-6, nan_ok=True)
+    best = max(history(output), key=lambda row: row["val_mean_dice"])
+    assert best["val_set_iou"] == pytest.approx(found["averageScoreClasses"], abs=1e-6)
+    assert best["val_set_iou"] > 0
+
+
 @pytest.mark.parametrize("form", [".nii.gz", ".nrrd", ".mha", "dicom", "flipped"])
 def test_inference_of_volumes_in_the_source_geometry(form, trained, tmp_path):
     values = np.random.default_rng(0).integers(0, 1000, (20, 24, 36)).astype(np.int16)
@@ -412,7 +440,11 @@ def test_properties_are_complete(name, trained):
     infer = ConfigWorkflow(
         configs(name, "inference"),
         workflow_type="infer",
-        **{k: v for k, v in options(name, trained / name).items() if k in ("bundle_root", "output_dir", "features", "network_def")},
+        **{
+            k: v
+            for k, v in options(name, trained / name).items()
+            if k in ("bundle_root", "output_dir", "features", "network_def")
+        },
         dataset_dir=str(BUNDLES / name / "docs"),
         suffixes=[".md"],
     )

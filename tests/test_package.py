@@ -70,8 +70,8 @@ def test_public_names():
 
 
 ROOMS = "grid operators evolutions layers networks losses _hulls metrics transforms _errors _files _terminal"
-ROOMS = f"{ROOMS} _yaml _prediction _serving _run_folder _pictures tracking handlers data registry bundle study _cli"
-ROOMS = f"{ROOMS} __main__".split()
+ROOMS = f"{ROOMS} _torchvision street_networks _yaml _prediction _serving _run_folder _pictures tracking handlers"
+ROOMS = f"{ROOMS} data registry bundle study _cli __main__".split()
 
 
 def imports_of(file):

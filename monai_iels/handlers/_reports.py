@@ -39,6 +39,8 @@ from monai_iels.tracking import add_files_to_run
 
 logger = logging.getLogger(__name__)
 
+_FEW_CLASSES = 5  # the table in the terminal has a line for each
+
 
 class TrainingReport:
     """Show a progress bar with the loss, one line per epoch, and at the end a summary with the next step.
@@ -230,7 +232,9 @@ class EvaluationReport:
             contact_sheet(scored or panels, self.classes, part, colors=self.colors)
         if self.training_dir is not None:
             add_files_to_run(self.training_dir, [cases_file, summary_file, classes_file, sheet_file], "evaluation")
-        table = summary[["mean", "median", "worst_5_percent"]].rename(columns={"worst_5_percent": "worst 5 %"})
+        is_part = summary.index.str.endswith(tuple(f"_{name}" for name in self.shown))
+        brief = summary[~is_part] if len(self.shown) > _FEW_CLASSES else summary
+        table = brief[["mean", "median", "worst_5_percent"]].rename(columns={"worst_5_percent": "worst 5 %"})
         table.index = [name.removeprefix("mean_").replace("_", " ") for name in table.index]
         mean_iou = engine.state.metrics["val_set_iou"]
         lines = [
@@ -246,7 +250,7 @@ class EvaluationReport:
         """Return one row per case: each metric's mean over classes or regions, and its parts if there are several."""
         groups = [[self.classes[index] for index in group] for group in self.regions or ()]
         regions = self.shown if self.regions is None else ["+".join(group) for group in groups]
-        cases = pd.DataFrame({"case": [p.name for p in self.panels]})
+        cases: dict[str, Any] = {"case": [p.name for p in self.panels]}
         for name, details in metric_details.items():
             metric, values = name.removeprefix("val_"), _per_part(details)
             if metric.startswith("hausdorff"):
@@ -257,7 +261,7 @@ class EvaluationReport:
             if values.shape[1] == len(parts) > 1:
                 for column, part in enumerate(parts):
                     cases[f"{metric}_{part}"] = values[:, column].numpy()
-        return cases
+        return pd.DataFrame(cases)
 
 
 def _unit(image: Any) -> str:

@@ -36,6 +36,7 @@ from torch import nn
 from monai_iels._errors import first_line
 from monai_iels._files import read_json
 from monai_iels._run_folder import KEY_METRIC, RunFolder
+from monai_iels._torchvision import make_importable
 from monai_iels.registry._self_check import check_network, check_predictor
 from monai_iels.registry._versions import SAME_DATA, beats_champion
 from monai_iels.tracking import Journal, deliver, environment, remember_secrets, signed_in
@@ -162,6 +163,7 @@ def _log_network(network: nn.Module, config: dict[str, Any]) -> str:
     shapes = [(-1, count, *([-1] * dims)) for count in (channels, config["num_classes"])]
     inputs, outputs = (Schema([TensorSpec(np.dtype(np.float32), shape)]) for shape in shapes)
     example = np.random.default_rng(0).random((2, channels, *range(32, 32 + 16 * dims, 16)), dtype=np.float32)
+    make_importable()  # MLflow imports Lightning, which imports torchvision, where these are installed
     info = mlflow.pytorch.log_model(
         network,
         name="network",

@@ -1,0 +1,113 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""The networks for Cityscapes with random weights, at full size: a step of training, an evaluation, a prediction."""
+
+import json
+
+import pytest
+import torch
+from helpers import BUNDLES, configs, history, run
+from monai.bundle import verify_net_in_out
+from PIL import Image
+
+from monai_iels._torchvision import make_importable
+from monai_iels.street_networks import BACKBONES, street_network
+
+make_importable()
+pytest.importorskip("timm", reason='pip install "monai_iels[cityscapes]"')
+pytest.importorskip("segmentation_models_pytorch", reason='pip install "monai_iels[cityscapes]"')
+
+SMALL = {"deeplabv3plus": "resnet18", "hrnetv2_w48": "hrnet_w18_small"}
+PARAMETERS = {"deeplabv3plus": 45.7e6, "hrnetv2_w48": 65.9e6}  # as their papers and libraries count them
+every_architecture = pytest.mark.parametrize("architecture", BACKBONES)
+
+
+@every_architecture
+def test_the_bundle_trains_evaluates_and_predicts(architecture, tmp_path):
+    options = {
+        "bundle_root": str(BUNDLES / "cityscapes"),
+        "output_dir": str(tmp_path / "out"),
+        "network_def#architecture": architecture,
+        "sample_count": 4,
+        "sample_size": 64,
+        "image_size": [64, 64],
+        "batch_size": 2,
+        "epochs": 1,
+        "noise_fraction": 0.1,
+        "iel_warmup": 0,
+        "track": False,
+    }
+    run(configs("cityscapes", "train"), **options)
+    (row,) = history(tmp_path / "out")
+    assert 0 < row["loss"] < 20
+    assert 0 <= row["val_set_iou"] < 0.5
+    weights = torch.load(tmp_path / "out" / "model.pt", weights_only=True)
+    network = street_network(architecture, 19)
+    network.load_state_dict(weights)
+    assert sum(p.numel() for p in network.parameters()) == pytest.approx(PARAMETERS[architecture], rel=0.01)
+    run(configs("cityscapes", "train", "evaluate"), **options)
+    assert (tmp_path / "out" / "evaluation" / "classes.csv").read_text().count("\n") == 20
+    image = next((tmp_path / "out" / "cache").rglob("*_leftImg8bit.png"))
+    arguments = json.loads((tmp_path / "out" / "inference.json").read_text())
+    run(arguments.pop("config_file"), **{**arguments, "dataset_dir": str(image), "predictions": str(tmp_path)})
+    with Image.open(tmp_path / f"{image.stem}_label.png") as label:
+        assert label.size == (128, 64)
+        assert set(label.get_flattened_data()) <= {7, 8, 11, 12, 13, *range(17, 34)}
+
+
+@every_architecture
+def test_a_batch_of_one_can_be_trained(architecture):
+    network = street_network(architecture, 5, backbones=SMALL)
+    logits = network(torch.rand(1, 3, 64, 96))
+    assert logits.shape == (1, 5, 64, 96)
+    logits.square().mean().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in network.parameters())
+
+
+def test_hrnetv2_looks_at_all_four_resolutions():
+    network = street_network("hrnetv2_w48", 5, backbones=SMALL)
+    features = network.backbone(torch.rand(1, 3, 64, 96))
+    assert [tuple(f.shape[2:]) for f in features] == [(16, 24), (8, 12), (4, 6), (2, 3)]
+    assert network.head[0].in_channels == sum(f.shape[1] for f in features)
+
+
+@every_architecture
+def test_a_backbone_starts_from_a_file(architecture, tmp_path):
+    import timm
+    import torchvision
+
+    whole = {"deeplabv3plus": torchvision.models.resnet18, "hrnetv2_w48": lambda: timm.create_model("hrnet_w18_small")}
+    stored = whole[architecture]().state_dict()
+    torch.save(stored, tmp_path / "weights.pt")
+    network = street_network(architecture, 5, weights=str(tmp_path / "weights.pt"), backbones=SMALL)
+    backbone = network.encoder if architecture == "deeplabv3plus" else network.backbone
+    for key, value in backbone.state_dict().items():
+        torch.testing.assert_close(value, stored[key], rtol=0, atol=0)
+
+
+@every_architecture
+def test_weights_that_cannot_be_used_are_named(architecture, tmp_path):
+    (tmp_path / "text.pt").write_text("not weights")
+    torch.save({"a": torch.zeros(1)}, tmp_path / "other.pt")
+    for name, message in [("missing.pt", "there is no such file"), ("text.pt", "cannot be"), ("other.pt", "cannot be")]:
+        with pytest.raises(ValueError, match=f"{name}.*{message}"):
+            street_network(architecture, 5, weights=str(tmp_path / name), backbones=SMALL)
+
+
+def test_an_unknown_architecture_is_named():
+    with pytest.raises(ValueError, match="deeplabv3plus, hrnetv2_w48, got 'unet'"):
+        street_network("unet", 5)
+
+
+def test_monai_verifies_the_bundle():
+    (config,), (meta,) = configs("cityscapes", "inference"), configs("cityscapes", "metadata")
+    verify_net_in_out("network_def", meta_file=meta, config_file=config, bundle_root=str(BUNDLES / "cityscapes"))
