@@ -223,9 +223,8 @@ class SetIoUMetric(CumulativeIterationMetric):
     def _compute_tensor(self, y_pred: Tensor, y: Tensor | None = None, **kwargs: Any) -> Tensor:
         """Return the pixels of intersection and union of each image and class, ``(B, C, 2)``."""
         if y is None or y.shape != y_pred.shape:
-            raise ValueError(
-                f"Expected one-hot labels of shape {tuple(y_pred.shape)}, got {y if y is None else y.shape}."
-            )
+            found = None if y is None else tuple(y.shape)
+            raise ValueError(f"Expected one-hot labels of shape {tuple(y_pred.shape)}, got {found}.")
         guess, truth = (x.as_subclass(Tensor).flatten(2).bool() for x in (y_pred, y))
         counts = torch.stack([(guess & truth).sum(2), (guess | truth).sum(2)], dim=2).double()
         return counts if self.include_background else counts[:, 1:]

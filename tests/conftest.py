@@ -50,7 +50,7 @@ def _pictures_of_one_case():
     from monai_iels.handlers import LayerPictures
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(LayerPictures.__init__, "__defaults__", (1,))
+        patch.setattr(LayerPictures.__init__, "__defaults__", (None, 1))
         yield
 
 

@@ -115,7 +115,7 @@ def serve():
     """Import MONAI, then fork a process for each connection, until the standard input closes."""
     for module in IMPORTED:
         importlib.import_module(module)
-    sys.modules["monai_iels.handlers"].LayerPictures.__init__.__defaults__ = (1,)  # as in conftest.py
+    sys.modules["monai_iels.handlers"].LayerPictures.__init__.__defaults__ = (None, 1)  # as in conftest.py
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(os.environ[ADDRESS])
     listener.listen()

@@ -27,7 +27,7 @@ from monai.data import MetaTensor
 from PIL import Image, ImageColor
 from programs import run_ranks
 
-from monai_iels import ConvexCurveMotion, HeatDiffusion, IELNet, InverseEvolutionLayer
+from monai_iels import ConvexCurveMotion, HeatDiffusion, InverseEvolutionLayer
 from monai_iels._pictures import Sheet, tiles
 from monai_iels._prediction import color_of, outline
 from monai_iels._run_folder import RunFolder
@@ -225,7 +225,7 @@ def test_the_seed_of_an_epoch_counts_after_what_other_handlers_draw():
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
 def test_a_loss_that_is_not_finite_ends_a_training(bad, caplog):
     engine = engine_with(lambda iteration: bad if iteration == 3 else 1.0)
-    StopOnNan(torch.nn.Linear(1, 1)).attach(engine)
+    StopOnNan(InverseEvolutionLayer(HeatDiffusion(), gain=15)).attach(engine)
     with pytest.raises(TrainingStopped, match=r"^The loss became NaN or infinite in epoch 2\. Lower learning_rate"):
         engine.run([0, 1], max_epochs=5)
     assert engine.state.iteration == 3
@@ -237,7 +237,7 @@ def test_a_strong_layer_is_named_as_the_cause_of_nan():
     layers = [InverseEvolutionLayer(HeatDiffusion(spacing), 0.1, steps) for spacing, steps in ((2.0, 1), (0.05, 40))]
     for layer, cause in zip(layers, ("Lower learning_rate", "set iel_gain to 15"), strict=True):
         engine = engine_with(lambda iteration: float("nan"))
-        StopOnNan(IELNet(torch.nn.Conv2d(1, 2, 1), layer)).attach(engine)
+        StopOnNan(layer).attach(engine)
         with pytest.raises(TrainingStopped, match=cause):
             engine.run([0], max_epochs=1)
 
@@ -246,11 +246,12 @@ RANKS = """
 import sys
 import torch
 from ignite.engine import Engine
+from monai_iels import HeatDiffusion, InverseEvolutionLayer
 from monai_iels.handlers import StopOnNan, TrainingStopped
 torch.distributed.init_process_group("gloo")
 rank = torch.distributed.get_rank()
 engine = Engine(lambda engine, batch: {"loss": torch.tensor(float("nan") if rank == 1 and batch == 3 else 1.0)})
-StopOnNan(torch.nn.Linear(1, 1)).attach(engine)
+StopOnNan(InverseEvolutionLayer(HeatDiffusion(), gain=15)).attach(engine)
 try:
     engine.run(range(9), max_epochs=1)
 except TrainingStopped as error:
@@ -343,6 +344,7 @@ def test_the_tables_of_an_evaluation(tmp_path):
     engine.run(batches, max_epochs=1)
     cases = pd.read_csv(tmp_path / "cases.csv")
     assert list(cases["case"]) == ["a.png", "'=b.png"]
+    assert (tmp_path / "classes.csv").read_text().split() == ["class,iou_of_all_cases", "disc,1.0", "cup,1.0"]
     expected = {
         "mean_dice": [0.75, 0.25],
         "mean_dice_disc": [0.5, 0.25],

@@ -24,8 +24,9 @@ from monai.handlers import IgniteMetricHandler, MetricsSaver
 from monai.metrics import DiceMetric
 from programs import run_ranks
 from scipy.spatial import ConvexHull
+from sklearn.metrics import jaccard_score
 
-from monai_iels import ConvexityMetric, RoughnessMetric
+from monai_iels import ConvexityMetric, RoughnessMetric, SetIoUMetric
 
 
 def one_hot(*masks):
@@ -278,7 +279,7 @@ def test_a_bundle_names_them_beside_its_key_metric():
 RANKS = """
 import sys
 import torch
-from monai_iels import ConvexityMetric, RoughnessMetric
+from monai_iels import ConvexityMetric, RoughnessMetric, SetIoUMetric
 torch.distributed.init_process_group("gloo")
 rank = torch.distributed.get_rank()
 results = []
@@ -302,3 +303,31 @@ def test_values_of_all_processes_are_aggregated(tmp_path, monkeypatch):
         expected.append(metric.aggregate().item())
     for rank in range(2):
         assert torch.load(tmp_path / f"{rank}.pt") == pytest.approx(expected)
+
+
+class TestSetIoU:
+    def test_it_counts_pixels_over_all_images(self):
+        """Against scikit-learn's Jaccard score of all pixels in one row."""
+        rng = np.random.default_rng(0)
+        classes = [rng.integers(0, 4, (2, *shape)) for shape in ((5, 7), (9, 3), (2, 40))]
+        metric = SetIoUMetric(include_background=True, reduction="none")
+        for guess, truth in classes:
+            metric(*(torch.nn.functional.one_hot(torch.as_tensor(x), 5).movedim(-1, 0)[None] for x in (guess, truth)))
+        guesses, truths = (np.concatenate([pair[side].ravel() for pair in classes]) for side in (0, 1))
+        expected = jaccard_score(truths, guesses, labels=range(4), average=None)
+        np.testing.assert_allclose(metric.aggregate(), [*expected, np.nan])
+        metric.reduction = "mean"
+        assert metric.aggregate() == pytest.approx(expected.mean())
+
+    def test_background_and_pixels_without_a_class_are_left_out(self):
+        guess = torch.tensor([[[0.0, 0, 1]], [[1, 0, 0]]])[None]
+        truth = torch.tensor([[[0.0, 0, 0]], [[1, 0, 1]]])[None]
+        assert SetIoUMetric()(guess, truth).tolist() == [[[1, 2]]]
+
+    def test_wrong_use_is_named(self):
+        with pytest.raises(ValueError, match="'median'"):
+            SetIoUMetric(reduction="median")
+        with pytest.raises(ValueError, match="has no values"):
+            SetIoUMetric().aggregate()
+        with pytest.raises(ValueError, match=r"shape \(1, 2, 3\), got \(1, 2, 4\)"):
+            SetIoUMetric()(torch.ones(1, 2, 3), torch.ones(1, 2, 4))

@@ -225,7 +225,8 @@ class EvaluationReport:
         summary = _statistics(cases.drop(columns="case"))
         write_table(cases, cases_file)
         write_table(summary.reset_index(), summary_file)
-        write_table(pd.DataFrame({"class": self.shown, "iou_of_all_cases": self.iou.aggregate()}), classes_file)
+        ious = self.iou.aggregate()
+        write_table(pd.DataFrame({"class": self.shown, "iou_of_all_cases": ious}), classes_file)
         panels = [replace(p, score=score) for p, score in zip(self.panels, cases["mean_dice"], strict=True)]
         scored = [p for p in panels if not np.isnan(p.score)]
         with atomic(sheet_file) as part:
@@ -236,12 +237,11 @@ class EvaluationReport:
         brief = summary[~is_part] if len(self.shown) > _FEW_CLASSES else summary
         table = brief[["mean", "median", "worst_5_percent"]].rename(columns={"worst_5_percent": "worst 5 %"})
         table.index = [name.removeprefix("mean_").replace("_", " ") for name in table.index]
-        mean_iou = engine.state.metrics["val_set_iou"]
         lines = [
             table.to_string(float_format="%.4f"),
             "",
             f"All {len(cases)} cases of the {self.section} section: {shown(cases_file)}",
-            f"IoU of each class over all of them (mean {mean_iou:.4f}): {shown(classes_file)}",
+            f"IoU of each class over all of them (mean {ious.nanmean():.4f}): {shown(classes_file)}",
             f"Picture of the worst, median and best cases: {shown(sheet_file)}",
         ]
         logger.info("\n".join(lines))

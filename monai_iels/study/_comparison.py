@@ -21,7 +21,7 @@ import pandas as pd
 
 from monai_iels._run_folder import KEY_METRIC
 from monai_iels.study._definition import by_group
-from monai_iels.study._results import Results, RunResult
+from monai_iels.study._results import LAST_EPOCHS, SET_METRIC, Results, RunResult
 
 _METRICS = {KEY_METRIC: "dice", "val_roughness": "roughness", "val_convexity": "convexity"}
 
@@ -65,6 +65,9 @@ def _compare(results: Results, variant: str, baseline: str) -> dict[str, Any]:
         if variant != baseline:
             gain = _gain(scores[KEY_METRIC], _all_cases(results.finished(baseline), tables)[KEY_METRIC])
         row[f"dice{suffix}_gain"], row[f"dice{suffix}_gain_low"], row[f"dice{suffix}_gain_high"] = gain
+    of_sets = pd.Series([_mean_of_last(run, SET_METRIC) for run in runs if SET_METRIC in run.history])
+    if len(of_sets):
+        row["set_iou"], row["set_iou_deviation"] = of_sets.mean(), of_sets.std(ddof=1)
     row["roughness_of_truth"] = _last_value(runs, "val_roughness_of_truth")
     row["convexity_of_truth"] = _last_value(runs, "val_convexity_of_truth")
     row["seconds_of_fastest_epoch"] = min((run.history["seconds"].min() for run in runs), default=np.nan)
@@ -86,6 +89,11 @@ def _gain(scores: pd.Series, baseline: pd.Series) -> Difference:
     if values.empty or not complete.any():
         return _NO_DIFFERENCE
     return paired_difference(values.loc[:, complete].to_numpy(), reference.loc[:, complete].to_numpy())
+
+
+def _mean_of_last(run: RunResult, metric: str) -> float:
+    """Return the mean over the last validated epochs of a metric of all cases together."""
+    return float(run.history[metric].dropna().tail(LAST_EPOCHS).mean())
 
 
 def _last_value(runs: Sequence[RunResult], metric: str) -> float:

@@ -58,6 +58,7 @@ def write_report(results: Results, folder: Path, trainings: Path | None = None) 
         "last_epochs": LAST_EPOCHS,
         "groups": {group: rows.to_dict("records") for group, rows in comparison.groupby("group", sort=False)},
         "truth": comparison.groupby("group")[["roughness_of_truth", "convexity_of_truth"]].mean(),
+        "has_set_iou": "set_iou" in comparison,
         "pictures": pictures,
     }
     content["notes"] = _TEMPLATES.get_template("notes.txt").render(content).splitlines()

@@ -30,7 +30,8 @@ from monai_iels.tracking import Journal
 LAST_EPOCHS = 3
 _NOISY_METRIC = "val_dice_on_noisy_labels"
 _CASE_METRICS = [KEY_METRIC, _NOISY_METRIC, "val_roughness", "val_convexity"]
-_EPOCH_METRICS = [*_CASE_METRICS, "val_roughness_of_truth", "val_convexity_of_truth", "loss", "seconds"]
+SET_METRIC = "val_set_iou"
+_EPOCH_METRICS = [*_CASE_METRICS, SET_METRIC, "val_roughness_of_truth", "val_convexity_of_truth", "loss", "seconds"]
 _TABLES = ("history", "cases", "cases_stopped_early")
 _DIGITS = 5
 
