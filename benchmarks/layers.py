@@ -190,14 +190,18 @@ def memory() -> list[list[str]]:
     rows = []
     for name, evolution, goal in (("heat", HEAT, 5), ("curve motion", CURVE, 8)):
         layer, u = InverseEvolutionLayer(evolution, 0.1, 20), smooth_logits(LARGE)
-        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as prof:
-            through(u, layer)
-        events = [event for event in prof.profiler.kineto_results.events() if event.name() == "[memory]"]
-        changes = [event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]
-        peak = max(itertools.accumulate(changes))
+        peak = peak_memory(u, layer)
         what = f"peak extra memory of {name}, {by(LARGE)}, 20 steps"
         rows.append([what, "the logits", mb(peak), mb(logits), f"{peak / logits:.1f} of it", f"at most {goal}"])
     return rows
+
+
+def peak_memory(u: Tensor, layer: InverseEvolutionLayer) -> int:
+    """Return the largest extra memory of a layer's forward and backward pass in bytes."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as prof:
+        through(u, layer)
+    events = [event for event in prof.profiler.kineto_results.events() if event.name() == "[memory]"]
+    return max(itertools.accumulate(e.nbytes() for e in sorted(events, key=lambda event: event.start_ns())))
 
 
 def counted_operations() -> list[list[str]]:

@@ -30,6 +30,8 @@ __all__ = ["HeatDiffusion"]
 
 # Rounding is amplified, too: at this gain float32 was measured to lose at most 8e-6 of the maximum.
 _LARGEST_GAIN_IN_FLOAT32 = 40.0
+# As many values as a CPU works on at a time.
+_CACHED_VALUES = 2**18
 
 
 @dataclass
@@ -109,6 +111,16 @@ def _growth(
 
 # One operation for the compiler, which cannot fuse complex numbers anyway.
 _diffuse_op = torch.library.custom_op("monai_iels::diffuse", _diffuse, mutates_args=())
+
+
+@_diffuse_op.register_kernel("cpu")
+def _diffuse_in_parts(u: Tensor, dt: float, steps: int, spacing: Sequence[float]) -> Tensor:
+    """Take as many images at a time as a cache holds: in one piece, large batches are up to four times slower."""
+    out = torch.empty_like(u, memory_format=torch.contiguous_format)
+    count = max(1, _CACHED_VALUES // u[0, 0].numel())
+    for part, result in zip(u.flatten(0, 1).split(count), out.flatten(0, 1).split(count), strict=True):
+        result.copy_(_diffuse(part[None], dt, steps, spacing)[0])
+    return out
 
 
 @_diffuse_op.register_fake
