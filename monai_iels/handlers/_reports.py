@@ -114,7 +114,7 @@ class TrainingReport:
         epoch, last = state.epoch, state.max_epochs
         line = f"epoch {epoch:>{len(str(last))}}/{last}  loss {self.metrics['loss']:.4f}"
         for name, title in SHOWN_METRICS.items():
-            if name in self.metrics and "IoU" not in title:  # which says the same as Dice
+            if name in self.metrics and title != "IoU":  # which says the same as Dice
                 line += f"  {title} {self.metrics[name]:.3f}"
             if name + OF_TRUTH in self.metrics:
                 line += f" (truth {self.metrics[name + OF_TRUTH]:.3f})"
@@ -233,17 +233,20 @@ class EvaluationReport:
             contact_sheet(scored or panels, self.classes, part, colors=self.colors)
         if self.training_dir is not None:
             add_files_to_run(self.training_dir, [cases_file, summary_file, classes_file, sheet_file], "evaluation")
+        has_many_classes = len(self.shown) > _FEW_CLASSES
         is_part = summary.index.str.endswith(tuple(f"_{name}" for name in self.shown))
-        brief = summary[~is_part] if len(self.shown) > _FEW_CLASSES else summary
-        table = brief[["mean", "median", "worst_5_percent"]].rename(columns={"worst_5_percent": "worst 5 %"})
+        table = summary[~is_part if has_many_classes else slice(None)][["mean", "median", "worst_5_percent"]].rename(
+            columns={"worst_5_percent": "worst 5 %"}
+        )
         table.index = [name.removeprefix("mean_").replace("_", " ") for name in table.index]
         lines = [
             table.to_string(float_format="%.4f"),
             "",
             f"All {len(cases)} cases of the {self.section} section: {shown(cases_file)}",
-            f"IoU of each class over all of them (mean {ious.nanmean():.4f}): {shown(classes_file)}",
             f"Picture of the worst, median and best cases: {shown(sheet_file)}",
         ]
+        if has_many_classes:
+            lines.append(f"IoU of each class over all cases, mean {ious.nanmean():.4f}: {shown(classes_file)}")
         logger.info("\n".join(lines))
 
     def _cases(self, metric_details: Mapping[str, Any]) -> pd.DataFrame:
