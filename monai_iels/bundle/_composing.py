@@ -102,7 +102,7 @@ def compose(folder: Path, shared: Path) -> dict[str, str]:
     page = (shared / "README.md").read_text("utf-8")
     is_resized = configs["inference"]["fitting"] or train["spatial_dims"] == 3
     geometry = _GEOMETRY[train["spatial_dims"]] if is_resized else _IN_WINDOWS
-    about = {"name": folder.name, "quality": quality, "geometry": geometry}
+    about = {"name": folder.name, "quality": quality, "geometry": geometry, **_about_network(train)}
     texts = {f"configs/{name}.json": json.dumps(config, indent=4) + "\n" for name, config in configs.items()}
     texts["configs/logging.conf"] = (shared / "logging.conf").read_text("utf-8")
     texts["docs/README.md"] = page.format(**data._asdict(), **about, metadata=configs["metadata"], config=train)
@@ -126,6 +126,17 @@ def _changed(config: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, An
     parser = ConfigParser(config)
     parser.update({key: value for key, value in changes.items() if key in config})
     return {key: value for key, value in parser.get().items() if key != ConfigParser.meta_key}
+
+
+def _about_network(train: Mapping[str, Any]) -> dict[str, str]:
+    """Return what the page says about the network: MONAI's U-Net, or another."""
+    target = train["network_def"]["_target_"]
+    if target == "BasicUNet":
+        row = f"| `features` | {train['features']} | widths of the U-Net; narrower ones train faster |\n"
+        return {"network": "a plain MONAI `BasicUNet`; prediction does not need monai_iels", "features": row}
+    needs = "needs this package, too" if target.startswith("monai_iels.") else "does not need monai_iels"
+    row = f"| `network_def` | `{target}` | the network |\n"
+    return {"network": f"made by `{target}`, without the layer; prediction {needs}", "features": row}
 
 
 def _data(file: Path, name: str, changes: Mapping[str, Any], metadata: Mapping[str, Any]) -> _Data:
