@@ -13,14 +13,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
 from scipy import ndimage
 from scipy.spatial import ConvexHull
-
-# Far above rounding, and far below the distance of a pixel's center from the plane through three others.
-_ALMOST_A_POINT = 1e-7
 
 
 def components_of(mask: np.ndarray) -> Iterator[tuple[tuple[slice, ...], np.ndarray]]:
@@ -40,7 +38,9 @@ def fill_hull(component: np.ndarray) -> np.ndarray:
     filled = component.copy()
     outside = np.argwhere(~component)
     if len(outside):
-        for *normal, offset in _hull(component, side=_ALMOST_A_POINT).equations:
+        # A power of two, so that sums are exact, and below the distance of a center from the plane through three others.
+        side = 0.5 ** math.ceil(math.log2(4 * max(component.shape) ** 2))
+        for *normal, offset in _hull(component, side).equations:
             outside = outside[outside @ normal <= -offset]
         filled[tuple(outside.T)] = True
     return filled

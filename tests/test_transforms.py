@@ -438,6 +438,13 @@ class TestBiteLabel:
 
 
 class TestFillHull:
+    def test_crumbs_of_a_volume_have_hulls_too(self):
+        """As an untrained network predicts them; one of them was too flat for the hull's library."""
+        crumbs = np.random.default_rng(20).random((1, 24, 24, 24)) > 0.85
+        filled = FillHull(components=True)(crumbs.astype(np.uint8))
+        assert (filled[crumbs] == 1).all()
+        assert filled.sum() > crumbs.sum()
+
     @pytest.mark.parametrize("shape", [(24, 31), (11, 14, 9)])
     @pytest.mark.parametrize("seed", range(8))
     def test_the_hull_is_that_of_an_independent_implementation(self, shape, seed):
