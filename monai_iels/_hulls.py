@@ -38,7 +38,7 @@ def fill_hull(component: np.ndarray) -> np.ndarray:
     filled = component.copy()
     outside = np.argwhere(~component)
     if len(outside):
-        # A power of two, so that sums are exact, and below the distance of a center from the plane through three others.
+        # A power of two, so that sums are exact, and below the distance of a center from a plane through three others.
         side = 0.5 ** math.ceil(math.log2(4 * max(component.shape) ** 2))
         for *normal, offset in _hull(component, side).equations:
             outside = outside[outside @ normal <= -offset]
