@@ -106,7 +106,7 @@ def _side_by_side(sheets: Mapping[str, Sheet]) -> Sheet:
     for index, row in enumerate(first.rows):
         same = {name: row[name] for name in ("image", "truth", "noisy label") if name in row}
         rows.append({**same, **{name: sheet.rows[index]["prediction"] for name, sheet in sheets.items()}})
-    return Sheet(rows, first.classes)
+    return Sheet(rows, first.classes, first.colors)
 
 
 def _settings(results: Results) -> Iterator[str]:
