@@ -160,7 +160,7 @@ def _upright_image(image: np.ndarray, index: int) -> np.ndarray:
 
 def _note(classes: np.ndarray, truth: np.ndarray | None) -> str:
     """Return the roughness of classes, and their Dice if there is a truth to compare with that has any class."""
-    labeled = (classes if truth is None else truth) != IGNORED
+    labeled = (classes != IGNORED) & ((classes if truth is None else truth) != IGNORED)
     found = [np.where(labeled, values, 0).astype(np.int64) for values in (classes, truth) if values is not None]
     count = max(2, *(int(values.max()) + 1 for values in found))
     mask = torch.from_numpy(labeled)
@@ -170,9 +170,9 @@ def _note(classes: np.ndarray, truth: np.ndarray | None) -> str:
     return ", ".join([*words, f"roughness {float(RoughnessMetric().measure(regions[0].bool())):.3f}"])
 
 
-def classes_of(one_hot_classes: torch.Tensor) -> torch.Tensor:
-    """Return the class of each pixel of one-hot ``(C, *spatial)``, or ``IGNORED`` where it has none."""
-    return torch.where(one_hot_classes.any(0), one_hot_classes.argmax(0), IGNORED)
+def classes_of(one_hot_classes: torch.Tensor, has_background: bool = True) -> torch.Tensor:
+    """Return the class of each pixel of one-hot ``(C, *spatial)``; where it has none, background or ``IGNORED``."""
+    return torch.where(one_hot_classes.any(0), one_hot_classes.argmax(0), 0 if has_background else IGNORED)
 
 
 def _color(number: int, colors: Colors) -> Any:
@@ -188,11 +188,15 @@ def _mark(axis: Axes, image: np.ndarray, pixels: np.ndarray, colors: Colors) -> 
     if pixels.dtype == bool:
         axis.imshow(np.ones((*pixels.shape, 3)), alpha=pixels.astype(float))
         return
-    shown = (pixels != IGNORED) & ((pixels > 0) | (colors is not None))
-    for number in np.unique(pixels[shown]).tolist():
-        inside, color = pixels == number, _color(number, colors)
-        axis.imshow(inside[..., None] * np.array(to_rgba(color, 0.25 if colors is None else 0.7)))
-        if colors is None and not inside.all():
+    if colors is not None:
+        table = np.zeros((IGNORED + 1, 4), np.uint8)
+        table[: len(colors)] = [(*color, 180) for color in colors]
+        axis.imshow(table[pixels])
+        return
+    for number in np.unique(pixels[(pixels > 0) & (pixels != IGNORED)]).tolist():
+        inside, color = pixels == number, color_of(number)
+        axis.imshow(inside[..., None] * np.array(to_rgba(color, 0.25)))
+        if not inside.all():
             axis.contour(inside, levels=[0.5], colors=[color], linewidths=1.4)
 
 

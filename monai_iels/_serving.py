@@ -82,8 +82,7 @@ class SegmentationModel(PythonModel):
         self.processing = Compose([*geometry, intensity, *fitting])
         self.smoothing = parser.get_parsed_content("smoothing")
         self.inferer = parser.get_parsed_content("inferer")
-        values = parser.get_parsed_content("label_values")
-        labels = [v if isinstance(v, int) else v[-1] for v in values]
+        labels = parser.get_parsed_content("written_values")
         self.values = np.array(labels, dtype=np.uint8 if max(labels) < 256 else np.uint16)
         self.largest = context.model_config["max_values"]
         # MONAI's transforms note the inverse on themselves, and one image at a time bounds the memory

@@ -57,7 +57,14 @@ def street_network(
     makers = {"deeplabv3plus": deeplabv3plus, "hrnetv2_w48": HRNetV2}
     if architecture not in makers:
         raise ValueError(f"architecture must be one of {', '.join(makers)}, got '{architecture}'")
-    return makers[architecture](num_classes, in_channels, weights, backbones.get(architecture, BACKBONES[architecture]))
+    backbone = backbones.get(architecture, BACKBONES[architecture])
+    try:
+        return makers[architecture](num_classes, in_channels, weights, backbone)
+    except (KeyError, RuntimeError, OSError) as error:
+        raise ValueError(
+            f"the network {architecture} cannot be made with the backbone '{backbone}' and the weights {weights}: "
+            f"{first_line(error)}"
+        ) from error
 
 
 def deeplabv3plus(
@@ -142,9 +149,7 @@ def _load(backbone: nn.Module, weights: str | None) -> None:
         raise ValueError(f"backbone weights {weights}: there is no such file; give one, 'imagenet', or none")
     try:
         stored = torch.load(weights, map_location="cpu", weights_only=True)
-        backbone.load_state_dict({key: stored[key] for key in backbone.state_dict()})
-    except (RuntimeError, pickle.UnpicklingError, EOFError, KeyError, TypeError) as error:
-        reason = (
-            f"it has no {error}" if isinstance(error, KeyError) else first_line(error).partition(".")[0].rstrip(":")
-        )
+        backbone.load_state_dict({key: stored[key] for key in backbone.state_dict() if key in stored})
+    except (RuntimeError, pickle.UnpicklingError, EOFError, TypeError) as error:
+        reason = first_line(error).partition(".")[0].rstrip(":")
         raise ValueError(f"backbone weights {weights} cannot be loaded: {reason}") from error

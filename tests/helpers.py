@@ -36,7 +36,7 @@ SMALL = {
     "drive": {"sample_count": 4, "sample_size": 64, "image_size": [48, 48]},
     "refuge": {"sample_count": 12, "sample_size": 64, "image_size": [64, 64]},
     "hippocampus": {"sample_count": 8, "sample_size": 32, "image_size": [32, 32, 32]},
-    "cityscapes": {"sample_count": 8, "sample_size": 32, "image_size": [48, 32], "iel_warmup": 0},
+    "cityscapes": {"sample_count": 8, "sample_size": 32, "image_size": [48, 32], "iel_warmup": 0, "val_interval": 1},
 }
 U_NET = {"_target_": "BasicUNet", "spatial_dims": 2, "in_channels": 3, "out_channels": 19, "features": FEATURES}
 SMALL["cityscapes"]["network_def"] = U_NET  # its own networks are in test_street_networks.py

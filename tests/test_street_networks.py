@@ -44,6 +44,7 @@ def test_the_bundle_trains_evaluates_and_predicts(architecture, tmp_path):
         "epochs": 1,
         "noise_fraction": 0.1,
         "iel_warmup": 0,
+        "val_interval": 1,
         "track": False,
     }
     run(configs("cityscapes", "train"), **options)

@@ -64,7 +64,7 @@ def test_a_training_is_tracked_end_to_end(tracked, server):
         "epochs": "2",
         "noise_fraction": "0.2",
         "iel_dt": "0.1",
-        "iel_steps": "20",
+        "iel_steps": "15",
         "iel_spacing": "2.0",
         "seed": "0",
         "network": "BasicUNet",

@@ -43,6 +43,13 @@ def _are_regions(value: Any, settings: Mapping[str, Any]) -> bool:
     return all(is_whole(number, 0) and number < settings["num_classes"] for number in numbers)
 
 
+def _are_colors(value: Any, settings: Mapping[str, Any]) -> bool:
+    """Return whether each class has a color."""
+    if not isinstance(value, list) or len(value) != settings["num_classes"]:
+        return False
+    return all(isinstance(c, list) and len(c) == 3 and all(is_whole(x, 0) and x < 256 for x in c) for c in value)
+
+
 def _is_model_name(value: Any, settings: Mapping[str, Any]) -> bool:
     return settings["track"] and _is_text(value) and not set(value) & set("/:")
 
@@ -67,6 +74,7 @@ RULES = NETWORK_RULES | {
     **dict.fromkeys(("epochs", "batch_size", "repeats", "lr_step", "in_channels"), whole_number(1)),
     **dict.fromkeys(("seed", "split_seed", "iel_warmup", "iel_steps", "num_workers", "bite_count"), whole_number(0)),
     **dict.fromkeys(("learning_rate", "iel_dt"), _POSITIVE),
+    "colors": _or_none(Rule(_are_colors, "{num_classes} lists of red, green and blue, from 0 to 255")),
     "iel_gain": _or_none(Rule(lambda value, _: _is_number(value) and value > 1, "a number above 1")),
     "iel_reach": _or_none(_POSITIVE),
     **dict.fromkeys(("experiment_name", "run_name", "section", "dataset_dir"), _TEXT),

@@ -142,7 +142,7 @@ class Run:
         """
         self._check_places_and_labels()
         begun = self._load_pretrained()
-        try_one_case(self["network_def"], self["train#loss"], self["train#dataset"], self["device"])
+        try_one_case(self["network_def"].to(self["device"]), self["train#loss"], self["train#dataset"], self["device"])
         trainer = self["train#trainer"]
         with ExitStack() as stack:
             stack.enter_context(warnings.catch_warnings())

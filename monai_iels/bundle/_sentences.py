@@ -59,7 +59,7 @@ def _own_words(error: BaseException) -> str | None:
     """Return the text of an error that this package raised itself."""
     raised_in = _functions(error)[-1:]
     ours = bool(raised_in) and raised_in[0].co_filename.startswith(str(Path(monai_iels.__file__).parent))
-    return str(error) if ours and isinstance(error, ValueError | FileNotFoundError) else None
+    return str(error) if ours and isinstance(error, ValueError | FileNotFoundError | ImportError) else None
 
 
 def _system_words(error: BaseException) -> str | None:

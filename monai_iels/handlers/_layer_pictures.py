@@ -29,6 +29,8 @@ from monai_iels._run_folder import RunFolder
 from monai_iels.handlers._phases import Phases, attach
 from monai_iels.losses import IELLoss
 
+_LARGEST_TILE = 640  # pixels along an axis
+
 
 @dataclass(eq=False, repr=False)
 class LayerPictures:
@@ -42,6 +44,7 @@ class LayerPictures:
         output_dir: folder of the run.
         network: the network in training.
         loss: its loss, with the layer inside.
+        inferer: applies the network to an image.
         training: the training cases. If labels are noisy, the labels before noise are under ``truth``.
         validation: the cases that the network is validated with.
         postprocessing: what happens to their predictions before validation.
@@ -53,6 +56,7 @@ class LayerPictures:
     output_dir: str
     network: torch.nn.Module
     loss: IELLoss
+    inferer: Callable[..., torch.Tensor]
     training: Any
     validation: Any
     postprocessing: Callable[[dict[str, Any]], dict[str, Any]]
@@ -104,16 +108,17 @@ class LayerPictures:
     def _row(self, case: Mapping[str, Any], device: torch.device) -> dict[str, Tile]:
         image, label = (case[key].as_tensor()[None].to(device) for key in ("image", "label"))
         with eval_mode(self.network):
-            logits = self.network(image)
+            logits = self.inferer(image, self.network)
             trained = self.loss.evolved(logits, label)[0]
         evaluated = self.postprocessing({**case, "pred": logits[0].cpu()})["pred"]
         labels = {"noisy label": "label_with_noise"} if "label_with_noise" in case else {"training label": "label"}
         classes = {"truth": case.get("truth", case["label"])[0]}
         classes |= {title: case[key][0] for title, key in labels.items()}
-        classes["prediction"] = classes_of(evaluated)
+        classes["prediction"] = classes_of(evaluated, has_background=self.colors is None)
         if getattr(self.loss.layer, "steps", 0):
             classes["after the layer (for the loss)"] = trained.argmax(0)
-        return tiles(image[0].cpu().numpy(), {name: values.cpu().numpy() for name, values in classes.items()})
+        arrays = {name: values.cpu().numpy() for name, values in classes.items()}
+        return tiles(image[0].cpu().numpy(), arrays, largest=_LARGEST_TILE)
 
 
 def in_words(layer: Any, spatial_dims: int) -> str:

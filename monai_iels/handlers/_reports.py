@@ -212,7 +212,8 @@ class EvaluationReport:
             self.iou(guess[None], truth[None])
             self.diagonals.append(float(np.linalg.norm(truth.shape[1:])))
             self.units.add(_unit(item["image"]))
-            pixels = {"truth": classes_of(truth).numpy(), "prediction": classes_of(guess).numpy()}
+            known = {"truth": truth, "prediction": guess}
+            pixels = {name: classes_of(x, not self.include_background).numpy() for name, x in known.items()}
             row = tiles(image.numpy(), pixels, largest=256)
             self.panels.append(Panel(_name(item), 0.0, row))
 

@@ -98,6 +98,7 @@ class _LabelTransform(Transform):
     """A transform of a label ``(1, *spatial)`` of class numbers, in NumPy."""
 
     backend = [TransformBackends.NUMPY]  # noqa: RUF012
+    ignore_index: int | None = None
 
     def __call__(self, label: NdarrayOrTensor) -> NdarrayOrTensor:
         """Return the changed label, of the type, shape and dtype of ``label``, which is ``(1, *spatial)``."""
@@ -106,11 +107,12 @@ class _LabelTransform(Transform):
         where = f" in {name}" if name else ""
         if values.ndim < 2 or values.shape[0] != 1 or not values.size:
             raise ValueError(f"Expected a label of shape (1, *spatial) with class numbers, got {values.shape}{where}.")
-        found = np.unique(values)
-        self._check(values.dtype, found, where)
+        ignored = np.zeros_like(values, bool) if self.ignore_index is None else values == self.ignore_index
+        known = np.where(ignored, 0, values)
+        self._check(values.dtype, np.unique(known), where)
         file = re.split(r"[/\\]", str(name))[-1] if isinstance(name, (str, PathLike)) else ""
         like = label.as_tensor() if isinstance(label, MetaTensor) and not get_track_meta() else label
-        return convert_to_dst_type(self._changed(values, file), like)[0]
+        return convert_to_dst_type(np.where(ignored, values, self._changed(known, file)), like)[0]
 
     @abstractmethod
     def _changed(self, values: np.ndarray, file: str) -> np.ndarray:
@@ -198,7 +200,7 @@ class CorruptLabel(_LabelError):
         classes = np.full(areas.size, -1)
         classes[chosen] = self._random("classes", identity).randint(self.num_classes, size=len(chosen))
         noise = classes.reshape(areas.shape)[np.ix_(*window_of)]
-        return np.where((noise < 0) | (values == self.ignore_index), values, noise)
+        return np.where(noise < 0, values, noise)
 
     def _check(self, dtype: np.dtype, found: np.ndarray, where: str) -> None:
         if np.array(self.num_classes - 1).astype(dtype) != self.num_classes - 1:
@@ -206,7 +208,6 @@ class CorruptLabel(_LabelError):
                 f"Expected a label of a type that holds {self.num_classes} classes, got {dtype}{where}. "
                 "Convert it first, for example to uint8."
             )
-        found = found[found != self.ignore_index]
         if not ((found >= 0) & (found < self.num_classes) & (found == np.floor(found))).all():
             raise ValueError(
                 f"Expected a label with the classes 0 to {self.num_classes - 1}, "
@@ -235,6 +236,7 @@ class BiteLabel(_LabelError):
         count: number of bites per object; an outline of fewer pixels has one bite at each of them.
         radius: radius of a bite in pixels.
         seed: another seed gives other bites.
+        ignore_index: a number that stands for no class; pixels that have it keep it.
 
     Raises:
         ValueError: if ``count`` or ``radius`` is negative, or a label has values that are no class numbers.
@@ -253,7 +255,7 @@ class BiteLabel(_LabelError):
                  [0., 0., 0., 0., 0., 0., 0., 0.]]])
     """
 
-    def __init__(self, count: int = 1, radius: float = 3.0, seed: int = 0) -> None:
+    def __init__(self, count: int = 1, radius: float = 3.0, seed: int = 0, ignore_index: int | None = None) -> None:
         try:
             count, seed = map(operator.index, (count, seed))
         except TypeError:
@@ -263,6 +265,7 @@ class BiteLabel(_LabelError):
         self.count = count
         self.radius = _check_radius(radius)
         self.seed = seed
+        self.ignore_index = ignore_index
 
     def _changed(self, values: np.ndarray, file: str) -> np.ndarray:
         random = self._random("bites", _identity(values, file, int(values.max()) + 1))
@@ -294,6 +297,7 @@ class FillHull(_LabelTransform):
             above 0 by itself if None.
         radius: radius of the closing in pixels; 0 leaves gaps to the hull.
         components: whether each connected component has its own hull; otherwise the whole region has one.
+        ignore_index: a number that stands for no class; pixels that have it keep it.
 
     Raises:
         ValueError: if ``radius`` is negative, a region is empty, or a label is not of class numbers in 2-D or 3-D.
@@ -309,13 +313,18 @@ class FillHull(_LabelTransform):
     """
 
     def __init__(
-        self, regions: Sequence[Sequence[int]] | None = None, radius: float = 0.0, components: bool = True
+        self,
+        regions: Sequence[Sequence[int]] | None = None,
+        radius: float = 0.0,
+        components: bool = True,
+        ignore_index: int | None = None,
     ) -> None:
         self.regions = None if regions is None else tuple(tuple(region) for region in regions)
         if self.regions is not None and not (self.regions and all(self.regions)):
             raise ValueError(f"Expected `regions` to be groups of classes such as ((1,), (2, 3)), got {regions}.")
         self.radius = _check_radius(radius)
         self.components = components
+        self.ignore_index = ignore_index
 
     def _changed(self, values: np.ndarray, file: str) -> np.ndarray:
         if values.ndim not in (3, 4):

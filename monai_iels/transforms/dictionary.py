@@ -113,6 +113,7 @@ class BiteLabeld(_EachKey):
         count: number of bites per object.
         radius: radius of a bite in pixels.
         seed: another seed gives other bites.
+        ignore_index: a number that stands for no class; pixels that have it keep it.
         allow_missing_keys: do not raise an exception if a key is missing.
     """
 
@@ -124,10 +125,11 @@ class BiteLabeld(_EachKey):
         count: int = 1,
         radius: float = 3.0,
         seed: int = 0,
+        ignore_index: int | None = None,
         allow_missing_keys: bool = False,
     ) -> None:
         super().__init__(keys, allow_missing_keys)
-        self.transform = BiteLabel(count, radius, seed)
+        self.transform = BiteLabel(count, radius, seed, ignore_index)
 
 
 class FillHulld(_EachKey):
@@ -138,6 +140,7 @@ class FillHulld(_EachKey):
         regions: groups of classes that are one region each; each class above 0 by itself if None.
         radius: radius of the closing in pixels; 0 leaves gaps to the hull.
         components: whether each connected component has its own hull; otherwise the whole region has one.
+        ignore_index: a number that stands for no class; pixels that have it keep it.
         allow_missing_keys: do not raise an exception if a key is missing.
     """
 
@@ -149,10 +152,11 @@ class FillHulld(_EachKey):
         regions: Sequence[Sequence[int]] | None = None,
         radius: float = 0.0,
         components: bool = True,
+        ignore_index: int | None = None,
         allow_missing_keys: bool = False,
     ) -> None:
         super().__init__(keys, allow_missing_keys)
-        self.transform = FillHull(regions, radius, components)
+        self.transform = FillHull(regions, radius, components, ignore_index)
 
 
 EvolveD = EvolveDict = Evolved
