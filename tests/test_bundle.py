@@ -399,6 +399,20 @@ def test_inference_of_volumes_in_the_source_geometry(form, trained, tmp_path):
     assert set(np.unique(label.dataobj)) <= {0, 1, 2}
 
 
+def test_the_first_case_is_tried_on_the_device_of_the_training(tmp_path, monkeypatch):
+    """A GPU, for which torch's device without data stands in."""
+    seen = []
+
+    def note(network, loss, dataset, device):
+        seen.append((next(network.parameters()).device.type, device.type))
+        raise ValueError("enough")
+
+    monkeypatch.setattr("monai_iels.bundle._run.try_one_case", note)
+    with pytest.raises(RuntimeError, match="Failed to evaluate"):
+        run(configs("wbc", "train"), **options("wbc", tmp_path / "out", device=torch.device("meta")))
+    assert seen == [("meta", "meta")]
+
+
 def test_inference_sees_what_training_saw(trained, tmp_path):
     """The same network, on an image of the training size, gives the same labels in evaluation and inference."""
     workflow = create_workflow(config_file=configs("wbc", "train"), **options("wbc", trained / "wbc"))
