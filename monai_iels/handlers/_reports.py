@@ -138,7 +138,7 @@ class TrainingReport:
         best, last = validated.loc[validated[KEY_METRIC].idxmax()], validated.iloc[-1]
         truth = {name.removesuffix(OF_TRUTH): value for name, value in best.items() if name.endswith(OF_TRUTH)}
         table = pd.DataFrame({"best": best, "last": last, "truth": pd.Series(truth, dtype=float)})
-        table = table.reindex(SHOWN_METRICS).rename(index=SHOWN_METRICS)
+        table = table.reindex(SHOWN_METRICS).dropna(how="all").rename(index=SHOWN_METRICS)
         pictures = [self.folder.curves, self.folder.last_picture, self.folder.best_picture]
         lines = [
             "",
