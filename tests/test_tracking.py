@@ -92,7 +92,8 @@ def test_a_training_is_tracked_end_to_end(tracked, server):
     names = {item.path for item in mlflow.MlflowClient(server.uri).list_artifacts(found.info.run_id)}
     assert {"config.json", "history.csv", "curves.png", "training.log", "start.png", "best.png", "last.png"} <= names
     inside = {item.path for item in mlflow.MlflowClient(server.uri).list_artifacts(found.info.run_id, "evaluation")}
-    assert inside == {"evaluation/cases.csv", "evaluation/summary.csv", "evaluation/contact_sheet.png"}
+    files = ("cases.csv", "classes.csv", "summary.csv", "contact_sheet.png")
+    assert inside == {f"evaluation/{file}" for file in files}
 
 
 def test_a_run_is_shown_with_its_data_and_its_model(tracked, server):
