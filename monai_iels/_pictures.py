@@ -262,9 +262,11 @@ def curves(history: Sequence[Mapping[str, float]] | pd.DataFrame, file: Path) ->
         file: the PNG file.
     """
     table = pd.DataFrame(history).set_index("epoch")
-    figure = Figure(figsize=(11, 3), layout="constrained")
+    figure = Figure(figsize=(11, 3))
     plots = {"loss": "loss", **_METRICS}
-    for axis, (title, name) in zip(figure.subplots(1, len(plots)), plots.items(), strict=True):
+    margins = {"left": 0.05, "right": 0.99, "bottom": 0.17, "top": 0.9, "wspace": 0.36}
+    axes = figure.subplots(1, len(plots), gridspec_kw=margins)
+    for axis, (title, name) in zip(axes, plots.items(), strict=True):
         values = table.get(name, pd.Series(dtype=float)).dropna()
         axis.plot(values, marker="." if len(values) < 30 else None)
         truth = table.get(f"{name}_of_truth", pd.Series(dtype=float)).dropna()

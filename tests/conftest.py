@@ -90,12 +90,13 @@ def _no_program_outlives_its_test():
 
 @pytest.fixture(scope="session")
 def tracked(server, tmp_path_factory):
-    """Train with noise and a registered model against the server."""
+    """Train with noise against the server, and evaluate."""
     from helpers import configs, run
     from servers import options
 
     output = tmp_path_factory.mktemp("tracked") / "out"
-    overrides = options("wbc", output, noise_fraction=0.2, tracking_uri=server.uri, experiment_name="end to end")
-    run(configs("wbc", "train"), **overrides, register_model="cells", system_metrics=True)
+    overrides = options("wbc", output, noise_fraction=0.2, tracking_uri=server.uri, pictures=True)
+    overrides["experiment_name"] = "end to end"
+    run(configs("wbc", "train"), **overrides, system_metrics=True)
     run(configs("wbc", "train", "evaluate"), **overrides)
     return output

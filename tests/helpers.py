@@ -39,6 +39,8 @@ SMALL = {
     "cityscapes": {"sample_count": 8, "sample_size": 32, "image_size": [48, 32], "iel_warmup": 0, "val_interval": 1},
 }
 U_NET = {"_target_": "BasicUNet", "spatial_dims": 2, "in_channels": 3, "out_channels": 19, "features": FEATURES}
+TWO_LEVELS = {"_target_": "UNet", "spatial_dims": 2, "in_channels": 3, "out_channels": 3}  # exported in a second
+TWO_LEVELS |= {"channels": [8, 16], "strides": [2], "num_res_units": 1}
 SMALL["cityscapes"]["network_def"] = U_NET  # its own networks are in test_street_networks.py
 
 
@@ -46,7 +48,7 @@ def options(name, output, **more):
     """Return the overrides of a run that takes seconds."""
     common = {"bundle_root": str(BUNDLES / name), "output_dir": str(output), "features": FEATURES, "epochs": 2}
     common["tracking_uri"] = local_database(output)
-    return {**common, "learning_rate": 0.003, "track": False, **SMALL[name], **more}
+    return {**common, "learning_rate": 0.003, "track": False, "pictures": False, **SMALL[name], **more}
 
 
 def configs(name, *files):

@@ -35,7 +35,7 @@ from multiprocessing.reduction import recv_handle, send_handle
 from pathlib import Path
 
 IMPORTED = ("monai.bundle", "monai_iels.bundle", "monai_iels.study", "monai_iels.handlers", "fire", "torch._dynamo")
-IMPORTED += ("mlflow.store.tracking.sqlalchemy_store",)
+IMPORTED += ("mlflow.store.tracking.sqlalchemy_store", "mlflow.cli", "mlflow.server.fastapi_app", "uvicorn.main")
 ADDRESS = "MONAI_IELS_TEST_PROGRAMS"  # where the helper listens, for this process and its programs
 RUNNING = set()
 
@@ -51,9 +51,20 @@ class Program:
         cwd: its folder.
         env: further variables of its environment.
         file_limit: largest file that it may write, in bytes.
+        outlives_test: whether several tests share it; else it is killed at the end of its test.
     """
 
-    def __init__(self, target, *arguments, stdout=os.devnull, stderr=None, cwd=None, env=None, file_limit=None):
+    def __init__(
+        self,
+        target,
+        *arguments,
+        stdout=os.devnull,
+        stderr=None,
+        cwd=None,
+        env=None,
+        file_limit=None,
+        outlives_test=False,
+    ):
         words = [str(target), *map(str, arguments)]
         start_helper()
         self.connection = Client(os.environ[ADDRESS])
@@ -62,12 +73,13 @@ class Program:
             with open(file, "ab") as stream:
                 send_handle(self.connection, stream.fileno(), None)
         self.pid, self.returncode = self.connection.recv(), None
-        RUNNING.add(self)
+        if not outlives_test:
+            RUNNING.add(self)
 
     def poll(self, timeout=0):
         if self.returncode is None and self.connection.poll(timeout):
             self.returncode = self.connection.recv()
-            RUNNING.remove(self)
+            RUNNING.discard(self)
         return self.returncode
 
     def wait(self, timeout=600):
@@ -115,6 +127,8 @@ def serve():
     """Import MONAI, then fork a process for each connection, until the standard input closes."""
     for module in IMPORTED:
         importlib.import_module(module)
+    for module in [name for name in sys.modules if name.startswith("mlflow.server")]:
+        del sys.modules[module]  # it reads the environment when it is imported, so each program imports it anew
     sys.modules["monai_iels.handlers"].LayerPictures.__init__.__defaults__ = (None, 1)  # as in conftest.py
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(os.environ[ADDRESS])

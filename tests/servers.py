@@ -13,9 +13,8 @@
 
 import base64
 import os
+import re
 import signal
-import subprocess
-import sys
 import threading
 import time
 import urllib.error
@@ -38,30 +37,34 @@ class Server:
     """A real `mlflow server`, which can be killed and started again on the same port and database."""
 
     def __init__(self, folder, store=None):
-        self.folder, self.port, self.process = folder, free_port(), None
+        self.folder, self.port = folder, free_port()
         self.store = store or f"sqlite:///{folder / 'server.db'}"
         self.uri = f"http://127.0.0.1:{self.port}"
         self.start()
 
     def start(self):
-        log = (self.folder / "server.log").open("a")
         arguments = ["server", "--host", "127.0.0.1", "--port", str(self.port), "--backend-store-uri", self.store]
         arguments += ["--artifacts-destination", str(self.folder / "artifacts"), "--workers", "1"]
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "mlflow", *arguments], stdout=log, stderr=log, start_new_session=True
-        )
+        log = self.folder / "server.log"
+        self.process = Program("mlflow", *arguments, stdout=log, outlives_test=True)
         wait_for(lambda: answers(f"{self.uri}/health"), 120)
+        started = re.findall(r"Started server process \[(\d+)\]", log.read_text())  # mlflow starts another process
+        self.pids = [int(started[-1]), self.process.pid]
 
     def freeze(self):
-        os.killpg(self.process.pid, signal.SIGSTOP)
+        self.send_signal(signal.SIGSTOP)
 
     def thaw(self):
-        os.killpg(self.process.pid, signal.SIGCONT)
+        self.send_signal(signal.SIGCONT)
 
     def stop(self):
-        os.killpg(self.process.pid, signal.SIGKILL)
+        self.send_signal(signal.SIGKILL)
         self.process.wait()
         wait_for(lambda: not answers(f"{self.uri}/health"), 20)
+
+    def send_signal(self, number):
+        for pid in self.pids:
+            os.kill(pid, number)
 
 
 class Gate:

@@ -301,12 +301,13 @@ def test_training_reports_what_it_promises(name, trained):
         assert picture.width > 500
     weights = torch.load(trained / name / "model.pt", weights_only=True)
     assert not [key for key in weights if key.startswith(("network.", "layer"))]
-    assert not {"tracking", "mlflow.db"} & {path.name for path in (trained / name).iterdir()}  # track is false
+    there = {path.name for path in (trained / name).iterdir()}
+    assert not {"tracking", "mlflow.db", "pictures"} & there  # track and pictures are false
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_evaluation(name, trained, tmp_path):
-    run(configs(name, "train", "evaluate"), **options(name, trained / name, report_dir=str(tmp_path)))
+    run(configs(name, "train", "evaluate"), **options(name, trained / name, report_dir=str(tmp_path), pictures=True))
     with (tmp_path / "cases.csv").open(newline="", encoding="utf-8") as stream:
         cases = list(csv.DictReader(stream))
     with (tmp_path / "summary.csv").open(newline="", encoding="utf-8") as stream:
@@ -320,6 +321,15 @@ def test_evaluation(name, trained, tmp_path):
     assert float(summary["roughness"]["mean"]) == pytest.approx(best["val_roughness"], abs=1e-5)
     with Image.open(tmp_path / "contact_sheet.png") as picture:
         assert picture.height > 200
+
+
+def test_no_pixel_is_drawn_where_pictures_are_not_wanted(tmp_path, capsys):
+    common = {"sample_count": 4, "epochs": 1, "track": True, "pictures": False}
+    run(configs("wbc", "train"), **options("wbc", tmp_path, **common))
+    run(configs("wbc", "train", "evaluate"), **options("wbc", tmp_path, **common))
+    drawn = {file.name for file in tmp_path.rglob("*") if file.suffix in (".png", ".npz") and "cache" not in file.parts}
+    assert drawn == {"curves.png"}
+    assert {Path(word).name for word in re.findall(r"\S+\.(?:png|npz)", capsys.readouterr().out)} == {"curves.png"}
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if n != "hippocampus"])

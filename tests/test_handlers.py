@@ -44,7 +44,8 @@ from monai_iels.handlers._phases import Phases, attach
 from monai_iels.tracking import Journal
 
 OF_THE_FOLDER = ("mlflow.source.name", "mlflow.note.content")  # tags that name it
-SETTINGS = {"track": True, "iel_warmup": 2, "lr_step": 1, "noise_fraction": 0.2, "epochs": 3, "sample_count": 6}
+SETTINGS = {"iel_warmup": 2, "lr_step": 1, "noise_fraction": 0.2, "epochs": 3, "sample_count": 6}
+SETTINGS |= {"track": True, "pictures": True}
 
 
 def shuffled(folder, order):

@@ -33,9 +33,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from helpers import configs, history, run
+from helpers import TWO_LEVELS, configs, history, run
 from monai.bundle import ConfigParser
 from PIL import Image
+from programs import Program
 from scipy import ndimage
 from servers import answers, free_port, options, wait_for
 
@@ -59,8 +60,16 @@ def sharp(server, tmp_path_factory):
     """Train for long enough that the labels are of all classes, and register."""
     output = tmp_path_factory.mktemp("sharp")
     overrides = options("wbc", output, epochs=8, sample_count=20, learning_rate=0.01, iel_steps=0)
-    run(configs("wbc", "train"), **{**overrides, "tracking_uri": server.uri}, register_model="sharp")
+    overrides |= {"tracking_uri": server.uri, "network_def": TWO_LEVELS}
+    run(configs("wbc", "train"), **overrides, register_model="sharp")
     return output
+
+
+@pytest.fixture(scope="module")
+def cells(tracked):
+    """Register a training after its end, with the bundle's own network."""
+    assert register(str(tracked), "cells")
+    return tracked
 
 
 @pytest.fixture(scope="module")
@@ -95,17 +104,17 @@ def dice(found, expected):
     return np.mean([2 * (a & b).sum() / (a.sum() + b.sum()) for a, b in pairs])
 
 
-def test_the_registered_network_is_the_checkpoint(tracked, server, monkeypatch):
+def test_the_registered_network_is_the_checkpoint(cells, server, monkeypatch):
     monkeypatch.setenv("MLFLOW_ALLOW_PICKLE_DESERIALIZATION", "false")
     client = mlflow.MlflowClient(server.uri, server.uri)
     version = client.get_model_version_by_alias("cells", "champion")
     assert client.get_model_version_by_alias("cells", "candidate").version == version.version
     assert version.tags["source"] == "wbc"
     assert version.tags["dataset_synthetic"] == "True"
-    assert float(version.tags["val_mean_dice"]) == max(row["val_mean_dice"] for row in history(tracked))
+    assert float(version.tags["val_mean_dice"]) == max(row["val_mean_dice"] for row in history(cells))
     with server_in_use(server.uri):
         loaded = mlflow.pytorch.load_model("models:/cells@champion")
-    network = network_of(tracked)
+    network = network_of(cells)
     for shape in ((1, 3, 32, 32), (3, 3, 64, 48)):
         x = torch.rand(shape)
         with torch.no_grad():
@@ -182,6 +191,7 @@ def volumes(server, tmp_path_factory):
     """A trained 3-D model, registered, and its folder."""
     output = tmp_path_factory.mktemp("volumes")
     overrides = options("hippocampus", output, learning_rate=0.01, iel_steps=0, tracking_uri=server.uri)
+    overrides["network_def"] = {**TWO_LEVELS, "spatial_dims": 3, "in_channels": 1}
     run(configs("hippocampus", "train"), **overrides, register_model="hippo")
     with server_in_use(server.uri):
         return mlflow.pyfunc.load_model("models:/hippo-predict@candidate"), output
@@ -254,35 +264,28 @@ def test_a_volume_that_is_damaged_or_too_large_is_refused(volumes):
         assert caught.value.get_http_status_code() == 400
 
 
-def test_the_champion_moves_only_for_better_on_the_same_data(tracked, server, tmp_path):
+def test_the_champion_moves_only_for_better_on_the_same_data(sharp, server, tmp_path):
     client = mlflow.MlflowClient(server.uri, server.uri)
 
     def champion():
-        return client.get_model_version_by_alias("cells", "champion").version
+        return client.get_model_version_by_alias("rivals", "champion").version
 
-    def registered(folder, dice=None, **params):
+    def registered(folder, dice, **params):
         """Register the same training again, as if it had another score or other data."""
-        shutil.copytree(tracked, tmp_path / folder)
-        if dice is not None:
-            file = tmp_path / folder / "history.csv"
-            rows = history(tracked)
-            header, *lines = file.read_text().splitlines()
-            at = header.split(",").index("val_mean_dice")
-            cells = [line.split(",") for line in lines]
-            for row in cells:
-                row[at] = str(dice)
-            file.write_text("\n".join([header, *(",".join(row) for row in cells)]) + "\n")
-            assert rows
-        if params:
-            Journal(tmp_path / folder / "tracking").append("params", values=params)
-        before = len(client.search_model_versions("name='cells'"))
+        shutil.copytree(sharp, tmp_path / folder)
+        scores = pd.read_csv(sharp / "history.csv").assign(val_mean_dice=dice)
+        scores.to_csv(tmp_path / folder / "history.csv", index=False)
         journal = Journal(tmp_path / folder / "tracking")
+        if params:
+            journal.append("params", values=params)
+        before = len(client.search_model_versions("name='rivals'"))
         journal.save_progress(replace(journal.progress(), count=len(journal.entries())))
-        assert register(str(tmp_path / folder), "cells")
-        assert len(client.search_model_versions("name='cells'")) == before + 1
-        return client.get_model_version_by_alias("cells", "candidate").version
+        assert register(str(tmp_path / folder), "rivals")
+        assert len(client.search_model_versions("name='rivals'")) == before + 1
+        return client.get_model_version_by_alias("rivals", "candidate").version
 
-    first = champion()
+    first = registered("first", dice=0.9)
+    assert champion() == first
     registered("worse", dice=0.0)
     assert champion() == first
     registered("other data", dice=0.999, dataset_fingerprint="another")
@@ -293,7 +296,7 @@ def test_the_champion_moves_only_for_better_on_the_same_data(tracked, server, tm
     assert champion() == better
 
 
-def test_list_promote_export(tracked, server, tmp_path, capsys):
+def test_list_promote_export(cells, server, tmp_path, capsys):
     where = ["--tracking_uri", server.uri]
     assert main(["registry", "list", *where]) == 0
     out = capsys.readouterr().out
@@ -304,7 +307,7 @@ def test_list_promote_export(tracked, server, tmp_path, capsys):
     assert client.get_model_version_by_alias("cells", "tested").version == "1"
     assert main(["registry", "export", "cells", "1", str(tmp_path / "back" / "model.pt"), *where]) == 0
     weights = torch.load(tmp_path / "back" / "model.pt", weights_only=True)
-    torch.testing.assert_close(weights, torch.load(tracked / "model.pt", weights_only=True))
+    torch.testing.assert_close(weights, torch.load(cells / "model.pt", weights_only=True))
     assert main(["registry", "export", "nothing", "1", str(tmp_path / "x.pt"), *where]) == 1
     assert not (tmp_path / "x.pt").exists()
 
@@ -321,7 +324,7 @@ def test_a_network_that_loads_otherwise_is_not_announced(sharp, server, monkeypa
     def store_other_weights(network, **arguments):
         state = {name: value.clone() for name, value in network.state_dict().items()}
         with torch.no_grad():
-            next(network.parameters()).mul_(1.01)
+            list(network.parameters())[-1].add_(0.01)
         info = log(network, **arguments)
         network.load_state_dict(state)
         return info
@@ -333,7 +336,8 @@ def test_a_network_that_loads_otherwise_is_not_announced(sharp, server, monkeypa
 
 def spoil_weights(file):
     weights = torch.load(file, weights_only=True)
-    weights["final_conv.weight"].mul_(1.1)
+    for weight in weights.values():
+        weight.mul_(1.1)
     torch.save(weights, file)
 
 
@@ -406,12 +410,10 @@ def test_a_network_in_train_mode_cannot_be_logged(tracked):
 def service(sharp, server, tmp_path_factory):
     port = free_port()
     assert "MLFLOW_REGISTRY_URI" not in os.environ
-    environment = {**os.environ, "MLFLOW_TRACKING_URI": server.uri, "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false"}
+    environment = {"MLFLOW_TRACKING_URI": server.uri, "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false"}
     arguments = ["models", "serve", "-m", "models:/sharp-predict/1", "-p", str(port), "--env-manager", "local"]
-    log = (tmp_path_factory.mktemp("service") / "log").open("w")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "mlflow", *arguments], env=environment, stdout=log, stderr=log, start_new_session=True
-    )
+    log = tmp_path_factory.mktemp("service") / "log"
+    process = Program("mlflow", *arguments, env=environment, stdout=log, outlives_test=True)
     wait_for(lambda: answers(f"http://127.0.0.1:{port}/ping"), 120)
     yield f"http://127.0.0.1:{port}/invocations"
     os.killpg(process.pid, signal.SIGTERM)

@@ -48,7 +48,7 @@ from monai_iels.tracking import Journal, local_database
 
 STUDIES = sorted(BUNDLES.glob("*/studies/*.yaml"))
 TINY = {"features": FEATURES, "epochs": 4, "image_size": [32, 32], "sample_count": 10, "sample_size": 48}
-TINY |= {"learning_rate": 0.003, "noise_fraction": 0.2}
+TINY |= {"learning_rate": 0.003, "noise_fraction": 0.2, "pictures": False}
 
 
 def write_study(file, variants, seeds=2, bundle=str(BUNDLES / "wbc")):
@@ -60,7 +60,8 @@ def write_study(file, variants, seeds=2, bundle=str(BUNDLES / "wbc")):
 def tiny(tmp_path_factory):
     """Run a study of which one variant fails, interrupted once, and return its file and folder."""
     folder = tmp_path_factory.mktemp("a study")
-    variants = {"U-Net": {**TINY, "iel_steps": 0}, "U-Net + IEL": TINY, "broken": {**TINY, "loss": "$1 / 0"}}
+    drawn = {**TINY, "pictures": True}
+    variants = {"U-Net": {**drawn, "iel_steps": 0}, "U-Net + IEL": drawn, "broken": {**TINY, "loss": "$1 / 0"}}
     shutil.copytree(BUNDLES / "wbc", folder / "bundles" / "wbc")
     file = write_study(folder / "tiny.yaml", variants, bundle=str(folder / "bundles" / "wbc"))
     out = folder / "out"

@@ -44,7 +44,7 @@ from monai_iels.tracking import RunDescription
 
 logger = logging.getLogger(__name__)
 
-_SWITCHES = ("amp", "hull_components", "noise_shared", "resume", "system_metrics", "track")
+_SWITCHES = ("amp", "hull_components", "noise_shared", "pictures", "resume", "system_metrics", "track")
 _WORDS = {"true": True, "false": False}
 _BUILT_ANEW = {"device", "network", "train", "validate"}  # what evaluation and prediction build for themselves
 _PATHS = ("bundle_root", "output_dir", "dataset_dir", "cache_dir")

@@ -139,13 +139,13 @@ class TrainingReport:
         truth = {name.removesuffix(OF_TRUTH): value for name, value in best.items() if name.endswith(OF_TRUTH)}
         table = pd.DataFrame({"best": best, "last": last, "truth": pd.Series(truth, dtype=float)})
         table = table.reindex(SHOWN_METRICS).dropna(how="all").rename(index=SHOWN_METRICS)
-        pictures = [self.folder.curves, self.folder.last_picture, self.folder.best_picture]
+        pictures = (self.folder.curves, self.folder.last_picture, self.folder.best_picture)
         lines = [
             "",
             table.to_string(float_format="{:.4f}".format, na_rep=""),
             "",
             f"Best weights (epoch {best['epoch']:.0f}): {shown(self.folder.best_weights)}",
-            f"Pictures: {', '.join(shown(file) for file in pictures)}",
+            f"Pictures: {', '.join(shown(file) for file in pictures if file.exists())}",
             f"Next, evaluate it case by case: {bundle_command(self.folder.evaluate_arguments)}",
             f"Or predict: {bundle_command(self.folder.inference_arguments)} --dataset_dir YOUR_IMAGES",
         ]
@@ -176,6 +176,7 @@ class EvaluationReport:
         colors: red, green and blue of each class in the contact sheet; by default the first has none.
         regions: groups of classes whose convexity is measured, one number each; each class by itself if None.
         section: name of the section that is evaluated.
+        pictures: whether to draw the contact sheet.
         training_dir: folder of the training, whose tracked run gets the files, too.
     """
 
@@ -185,6 +186,7 @@ class EvaluationReport:
     colors: Colors = None
     regions: Sequence[Sequence[int]] | None = None
     section: str = "validation"
+    pictures: bool = True
     training_dir: str | None = None
 
     def attach(self, engine: Any) -> None:
@@ -228,12 +230,15 @@ class EvaluationReport:
         write_table(summary.reset_index(), summary_file)
         ious = self.iou.aggregate()
         write_table(pd.DataFrame({"class": self.shown, "iou_of_all_cases": ious}), classes_file)
-        panels = [replace(p, score=score) for p, score in zip(self.panels, cases["mean_dice"], strict=True)]
-        scored = [p for p in panels if not np.isnan(p.score)]
-        with atomic(sheet_file) as part:
-            contact_sheet(scored or panels, self.classes, part, colors=self.colors)
+        files = [cases_file, summary_file, classes_file]
+        if self.pictures:
+            panels = [replace(p, score=score) for p, score in zip(self.panels, cases["mean_dice"], strict=True)]
+            scored = [p for p in panels if not np.isnan(p.score)]
+            with atomic(sheet_file) as part:
+                contact_sheet(scored or panels, self.classes, part, colors=self.colors)
+            files.append(sheet_file)
         if self.training_dir is not None:
-            add_files_to_run(self.training_dir, [cases_file, summary_file, classes_file, sheet_file], "evaluation")
+            add_files_to_run(self.training_dir, files, "evaluation")
         has_many_classes = len(self.shown) > _FEW_CLASSES
         is_part = summary.index.str.endswith(tuple(f"_{name}" for name in self.shown))
         table = summary[~is_part if has_many_classes else slice(None)][["mean", "median", "worst_5_percent"]].rename(
@@ -244,8 +249,9 @@ class EvaluationReport:
             table.to_string(float_format="%.4f"),
             "",
             f"All {len(cases)} cases of the {self.section} section: {shown(cases_file)}",
-            f"Picture of the worst, median and best cases: {shown(sheet_file)}",
         ]
+        if self.pictures:
+            lines.append(f"Picture of the worst, median and best cases: {shown(sheet_file)}")
         if has_many_classes:
             lines.append(f"IoU of each class over all cases, mean {ious.nanmean():.4f}: {shown(classes_file)}")
         logger.info("\n".join(lines))
