@@ -106,6 +106,7 @@ SETTINGS = {
     "source": ["wcb"],
     "section": ["tset"],
     "amp": ["perhaps"],
+    "pictures": ["few"],
     "track": ["sometimes"],
     "resume": ["maybe"],
     "epoch": [3],

@@ -402,8 +402,17 @@ def test_real_wbc():
 
 
 def test_real_dsb2018(tmp_path):
-    datalists = read_dsb2018(real("dsb2018"), cache_dir=tmp_path)
-    assert {name: len(cases) for name, cases in datalists.items()} == {"training": 603, "validation": 67}
+    """A tenth of the archive: to merge all 29,461 masks takes a minute."""
+    (tmp_path / "data").mkdir()
+    kept = tmp_path / "data" / "stage1_train.zip"
+    with zipfile.ZipFile(real("dsb2018") / "stage1_train.zip") as archive, zipfile.ZipFile(kept, "w") as part:
+        folders = sorted({name.split("/")[0] for name in archive.namelist()})
+        names = [name for name in archive.namelist() if name.split("/")[0] in folders[::10]]
+        for name in names:
+            part.writestr(name, archive.read(name))
+    assert len(folders) == 670
+    datalists = read_dsb2018(tmp_path / "data", cache_dir=tmp_path)
+    assert {name: len(cases) for name, cases in datalists.items()} == {"training": 60, "validation": 7}
     values = set()
     for case in datalists["validation"]:
         image, label = Image.open(case["image"]), Image.open(case["label"])
@@ -412,7 +421,7 @@ def test_real_dsb2018(tmp_path):
         values |= set(np.unique(label))
     assert values == {0, 255}
     masks = list(tmp_path.glob("stage1_train-*/*/masks/*.png"))
-    assert len(masks) == 29461
+    assert len(masks) == len([name for name in names if "/masks/" in name and name.endswith(".png")]) > 2000
 
 
 def test_real_hippocampus():
