@@ -121,6 +121,14 @@ def test_a_bundle_of_your_own(tmp_path, capsys):
     assert "--dataset_dir" in str(caught.value)
 
 
+def test_a_changed_dataset_yaml_must_be_composed_again(tmp_path, capsys):
+    file = own_bundle(tmp_path)
+    assert main(["bundle", "compose", str(tmp_path)]) == 0
+    file.write_text(file.read_text("utf-8") + "\nseed: 7\n", encoding="utf-8")
+    assert main(["data", "check", str(file.parent), "--root", str(tmp_path / "data")]) == 1
+    assert capsys.readouterr().err == f"{file} was changed: run monai-iels bundle compose {tmp_path} again\n"
+
+
 def test_a_check_of_your_own_data_names_everything_that_is_wrong(tmp_path, capsys):
     file = own_bundle(tmp_path)
     assert main(["bundle", "compose", str(tmp_path)]) == 0

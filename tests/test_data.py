@@ -1003,6 +1003,8 @@ def test_what_cannot_be_downloaded_is_explained(name, tmp_path, capsys):
 def test_a_typo_in_the_name(capsys):
     assert main(["check", "wcb", "--root", "."]) == 1
     assert capsys.readouterr().err.startswith("unknown data set 'wcb': choose one of wbc, ")
+    assert main(["check", "bundles/mien", "--root", "."]) == 1
+    assert capsys.readouterr().err.startswith("there is no folder bundles/mien: ")
 
 
 # downloads, from a server that can stop half way
@@ -1447,6 +1449,13 @@ def test_all_labels_with_stray_values_are_named_with_what_accepts_them(tmp_path)
         check_labels(datalists, ["label"], GREY, line)
 
 
+def test_a_wrong_guess_of_the_values_is_answered_with_the_right_ones(tmp_path):
+    datalists = labels_of(tmp_path, {"a.png": [0, 128, 255], "b.png": [0, 128]})
+    with pytest.raises(DataError, match=r"all 2 files .* 127 is in no file.* label_values: \[0, 128, 255\]"):
+        check_labels(datalists, ["label"], GREY, [0, 127, 255])
+    check_labels(datalists, ["label"], GREY, [0, 128, 255])
+
+
 def test_ignored_values_are_not_stray_and_become_255(tmp_path):
     datalists = labels_of(tmp_path, {"a.png": [1], "b.png": [7, 255], "c.png": [0]})
     check_labels(datalists, ["label"], GREY, [0, 1], ignored=[7, 255])
@@ -1727,7 +1736,10 @@ def test_a_few_large_patients_still_have_a_validation_section(tmp_path):
 @pytest.mark.parametrize(
     ("how", "sentence"),
     [
-        ({"group": r"(x\d+)"}, r"group '\(x.* does not match 60 of 60 images: p00_0.png, .*, \.\.\.; correct it"),
+        (
+            {"group": r"(x\d+)"},
+            r"group '\(x.* does not match 60 of 60 images: p00_0.png, .*, \.\.\.; correct it .* '\^\(\.\+\)_', or",
+        ),
         ({"group": "p0(.)_"}, "does not match 30 of 60 images"),
         ({"group": "(p)"}, "puts all 60 images into one group, 'p'"),
         ({"group": "p.._"}, r"must have parentheses around the patient, such as '\^\(.\+\)_', got 'p\.\._'"),

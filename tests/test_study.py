@@ -110,6 +110,7 @@ def test_runs_are_nested_under_one_parent(tiny):
     client = mlflow.MlflowClient(local_database(out.parent / "bundles" / "mlflow"))  # as for a training
     parent = client.get_run(Journal(out / "tracking").progress().run_id)
     assert parent.info.status == "FAILED"
+    assert parent.data.tags["mlflow.note.content"].startswith("Compares U-Net, U-Net + IEL")
     runs = client.search_runs([parent.info.experiment_id], f"tags.`mlflow.parentRunId` = '{parent.info.run_id}'")
     finished = [r for r in runs if r.info.status == "FINISHED"]  # one that was killed before its first checkpoint stays
     assert sorted((r.data.tags["study.variant"], r.data.tags["study.seed"]) for r in finished) == [
@@ -162,7 +163,8 @@ def test_a_study_ends_with_its_table_its_files_and_what_to_type_next(tiny):
         numbers = [f"{float(rows[name][key]):.3f}" for key in ("dice", "roughness", "convexity")]
         assert re.search(rf"^{re.escape(name)} +{' +'.join(numbers)}$", log, re.MULTILINE)
     truth = float(rows["U-Net"]["roughness_of_truth"])
-    assert re.search(rf"^truth +{truth:.3f} ", log, re.MULTILINE)
+    assert re.search(rf"^truth +{truth:.3f} .*\nDice is best at 1; ", log, re.MULTILINE)
+    assert "(this run)" not in log  # the run of a study has no numbers
     named = [Path(line.split("  (")[0]) for line in log.splitlines() if line.endswith(")") and line.startswith("/")]
     assert {"panels.png", "curves.png", "report.html", "last.png"} == {file.name for file in named}
     assert all(file.exists() for file in named)

@@ -36,9 +36,8 @@ _GROUPS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 if all is well, 1 if not, 2 for a wrong command, 130 for Ctrl-C."""
     options = make_parser().parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
-    for name in ("alembic", "mlflow"):
-        logging.getLogger(name).setLevel(logging.WARNING)
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    logging.getLogger("monai_iels").setLevel(logging.INFO)
     try:
         return options.run(options) or 0
     except KeyboardInterrupt:

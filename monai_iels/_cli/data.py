@@ -46,7 +46,8 @@ def _source(name: str) -> Any:
     from monai_iels.data import SOURCES
 
     if name not in SOURCES:
-        raise ValueError(f"unknown data set '{name}': choose one of {', '.join(SOURCES)}, or check a bundle's folder")
+        bundles = "to check a bundle, give its folder, such as bundles/mine"
+        raise ValueError(f"unknown data set '{name}': choose one of {', '.join(SOURCES)}; {bundles}")
     return SOURCES[name]
 
 
@@ -78,6 +79,8 @@ def _report(options: argparse.Namespace) -> Any:
         from monai_iels.bundle._data import check_data
 
         return check_data(Path(options.name), options.root, options.cache_dir)
+    if os.path.dirname(options.name):
+        raise ValueError(f"there is no folder {options.name}: give the folder of a bundle, such as bundles/mine")
     return check_source(_source(options.name), options.root, options.cache_dir)
 
 

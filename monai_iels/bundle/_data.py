@@ -16,6 +16,7 @@ from typing import Any
 from monai.bundle import ConfigParser
 from monai.config import PathLike
 
+from monai_iels.bundle._composing import compose
 from monai_iels.bundle._keys import training_config
 from monai_iels.data import Datalists
 from monai_iels.data._check import Report, check_files, make_report
@@ -51,11 +52,12 @@ def check_data(bundle: Path, root: PathLike, cache_dir: PathLike | None = None) 
         cache_dir: where to put what is made once from the data; the user's cache folder by default.
 
     Raises:
-        ValueError: if the bundle is not composed yet.
+        ValueError: if the bundle is not composed yet, or was changed since.
     """
     file = training_config(bundle)
     if not file.is_file():
         raise ValueError(f"{bundle} has no configs/train.json: run monai-iels bundle compose {bundle.parent} first")
+    _check_composed(bundle, file)
     parser = ConfigParser(ConfigParser.load_config_file(file))
     parser.update({"bundle_root": str(bundle), "dataset_dir": str(root), "cache_dir": cache_dir})
     problems, datalists = Problems(), {}
@@ -65,3 +67,12 @@ def check_data(bundle: Path, root: PathLike, cache_dir: PathLike | None = None) 
     arguments: list[Any] = [*map(parser.get_parsed_content, names), ignored_values(parser)]
     problems += check_files(datalists, *arguments)
     return make_report(parser["source"], root, datalists, problems, {})
+
+
+def _check_composed(bundle: Path, train: Path) -> None:
+    """Refuse a bundle whose ``dataset.yaml`` was changed and not composed again: its configs hold the old values."""
+    source, shared = bundle / "dataset.yaml", bundle.parent / "shared"
+    if source.is_file() and shared.is_dir():
+        composed = compose(bundle, shared)[train.relative_to(bundle).as_posix()]
+        if composed != train.read_text("utf-8"):
+            raise ValueError(f"{source} was changed: run monai-iels bundle compose {bundle.parent} again")

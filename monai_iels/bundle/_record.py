@@ -78,12 +78,15 @@ def _note(parameters: Mapping[str, Any]) -> str:
     folder = RunFolder(parameters["output_dir"])
     data = "drawn samples" if parameters["dataset_synthetic"] else parameters["dataset_dir"]
     steps = parameters["iel_steps"]
+    strength = f"{steps} steps of {parameters['iel_dt']:.3g}"
+    if "gain" in parameters:
+        strength += f", gain {parameters['gain']}"
     sentences = [
         f"{parameters['network']} with {parameters['network_parameters']:,} parameters, trained on "
         f"**{parameters['source']}** ({data}; cases: {parameters['cases_training']} for training, "
         f"{parameters['cases_validation']} for validation).",
         _errors_in_labels(parameters),
-        f"Layer: {parameters['evolution']}, {steps} steps of {parameters['iel_dt']:.3g}." if steps else "No layer.",
+        f"Layer: {parameters['evolution']}, {strength}." if steps else "No layer.",
         f"\n\nPredict: `python -m monai.bundle run --args_file {folder.inference_arguments} --dataset_dir YOUR_IMAGES`",
     ]
     return " ".join(sentences)
@@ -94,7 +97,7 @@ def _errors_in_labels(parameters: Mapping[str, Any]) -> str:
     sentences = [f"{noise:.0%} of each training label is noise."] if noise else []
     if bites:
         sentences.append(f"Dents per object of a training label: {bites}, of radius {parameters['bite_radius']}.")
-    return " ".join(sentences) or "The labels are as they came."
+    return " ".join(sentences) or "No noise was added to the labels."
 
 
 def cases_digest(datalists: Datalists) -> str:

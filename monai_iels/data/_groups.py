@@ -39,10 +39,18 @@ def groups_of(files: Sequence[str], group: str, table: Path | None) -> list[str]
     if missing := [file for file, of in zip(files, groups, strict=True) if not of]:
         shown = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
         fails = "does not match" if table is None else f"has no value in {table} for"
-        raise ValueError(f"group '{group}' {fails} {len(missing)} of {len(files)} images: {shown}; correct it")
+        remedy = _other_expression(missing) if table is None else "add it to the table"
+        raise ValueError(f"group '{group}' {fails} {len(missing)} of {len(files)} images: {shown}; {remedy}")
     if len(set(groups)) == 1 < len(files):
         raise ValueError(f"group '{group}' puts all {len(files)} images into one group, '{groups[0]}'; correct it")
     return groups
+
+
+def _other_expression(names: Sequence[str]) -> str:
+    """Say how to correct an expression, with one that finds what is before the last separator of a name."""
+    match = re.match(_SEVERAL, names[0])
+    proposal = f"for example '^(.+){match[2]}', or " if match else ""
+    return f"correct it in dataset.yaml: {proposal}'(.+)' if each image is of another patient"
 
 
 def _by_expression(files: Sequence[str], expression: str) -> list[str]:

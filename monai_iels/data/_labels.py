@@ -97,6 +97,17 @@ class LabelValues:
             f'as pixels to leave out, --ignored_values "{[*self.ignored, *numbers]}".'
         )
 
+    def how_to_correct(self, present: list[float]) -> str:
+        """Say which values to list if one that is listed is in no file; otherwise return an empty text."""
+        absent = [value for value in self.known if value not in present]
+        numbers = [int(value) for value in present if value not in self.ignored]
+        if not absent or len(numbers) > _FEW or any(value % 1 for value in present):
+            return ""
+        return (
+            f"The files have the values {', '.join(map(str, numbers))}; {_first_few(absent)} is in no file. "
+            f"List them in the order of the classes, for example label_values: {numbers}, num_classes: {len(numbers)}."
+        )
+
 
 def _first_few(values: Sequence[float]) -> str:
     """Return the first few numbers as text.
@@ -187,13 +198,19 @@ def find_strays(files: Sequence[str], reader: ImageReader, values: Values, ignor
     """Return which label files cannot be read, and, as one problem, which have values that stand for no class."""
     known, problems = LabelValues(values, ignored), Problems()
     strays: dict[str, list[float]] = {}
+    present: set[float] = set()
     for file in tqdm(files, desc="Checking labels", unit="file", disable=None if files else True):
         with problems.collect():
-            if found := known.strays(read_file(file, reader).numpy()):
+            pixels = read_file(file, reader).numpy()
+            if found := known.strays(pixels):
                 strays[file] = found
+                present.update(np.unique(pixels).tolist())
     if strays:
         folder = os.path.commonpath([os.path.dirname(file) for file in strays])
         named = ", ".join(f"{os.path.relpath(file, folder)} ({_first_few(found)})" for file, found in strays.items())
         problem = f"{len(strays)} of {len(files)} files have values other than {known}: {named}"
-        problems.add("values", folder, problem, known.how_to_accept(sorted(set(chain(*strays.values())))))
+        remedy = known.how_to_accept(sorted(set(chain(*strays.values()))))
+        if len(strays) == len(files) > 1 and (guess := known.how_to_correct(sorted(present))):
+            problem, remedy = f"all {len(files)} files have values other than {known}", guess
+        problems.add("values", folder, problem, remedy)
     return problems

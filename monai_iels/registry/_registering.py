@@ -17,6 +17,7 @@ import json
 import logging
 import os
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -85,7 +86,8 @@ def register(output_dir: str, name: str, tracking_uri: str | None = None) -> boo
     try:
         address = tracking_uri or journal.address()
         run_id = str(deliver(journal, address))
-        with server_in_use(address):
+        with server_in_use(address), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # hints of MLflow and MONAI to whoever writes a model
             _register(folder, name, run_id, _tags(folder, journal, run_id))
     except Exception as error:
         logger.warning(

@@ -15,6 +15,8 @@ from __future__ import annotations
 import base64
 import contextlib
 import io
+import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -105,10 +107,23 @@ def _run_inference(folder: RunFolder, image: Path, **overrides: Any) -> Any:
     arguments = read_json(folder.inference_arguments)
     arguments.update(dataset_dir=str(image), predictions=str(image.parent), checkpoint=str(folder.best_weights))
     arguments.update(device="$torch.device('cpu')", amp=False, **overrides)
-    with contextlib.redirect_stdout(io.StringIO()):
+    with contextlib.redirect_stdout(io.StringIO()), _quiet("monai.bundle.scripts", "monai.bundle.workflows"):
         workflow = create_workflow(logging_file=False, **arguments)
         try:
             workflow.run()
         except SystemExit as error:  # how inference refuses on the command line
             raise RuntimeError(str(error.code)) from None
     return workflow
+
+
+@contextlib.contextmanager
+def _quiet(*names: str) -> Iterator[None]:
+    """Silence loggers for a while: MONAI lists all arguments of a run, and the user did not ask for this one."""
+    levels = {name: logging.getLogger(name).level for name in names}
+    try:
+        for name in names:
+            logging.getLogger(name).setLevel(logging.ERROR)
+        yield
+    finally:
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)

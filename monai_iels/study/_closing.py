@@ -23,11 +23,13 @@ from monai_iels.study._folder import StudyFolder
 from monai_iels.study._results import Results, RunResult
 from monai_iels.tracking import Journal, how_to_look
 
+_HOW_TO_READ = "Dice is best at 1; roughness and convexity are best at the value of the truth."
+
 
 def closing_words(results: Results, folder: Path) -> str:
     """Return the table of the variants, the pictures and pages in the folder, and what to type next."""
     files = StudyFolder(folder)
-    lines = ["", _table(results).to_string(float_format="{:.3f}".format, na_rep=""), ""]
+    lines = ["", _table(results).to_string(float_format="{:.3f}".format, na_rep=""), _HOW_TO_READ, ""]
     lines += [f"{shown(file)}  ({meaning})" for file, meaning in _files(results, files) if file.exists()]
     return "\n".join([*lines, "", *_next_steps(results, files)])
 
@@ -63,7 +65,7 @@ def _next_steps(results: Results, files: StudyFolder) -> Iterator[str]:
     yield f"  {bundle_command(_arguments(files, best))} --dataset_dir YOUR_IMAGES"
     yield "Train with your own data:\n  docs/start/tutorial.md"
     yield "Compare all trainings in the browser:"
-    yield how_to_look(tracked.address, tracked.experiment_id, str(tracked.run_id))
+    yield how_to_look(tracked.address, tracked.experiment_id)
 
 
 def _arguments(files: StudyFolder, run: RunResult) -> Path:

@@ -94,7 +94,9 @@ def _open_parent(journal: Journal, plan: Plan) -> str:
     address, experiment = plan.shared["tracking_uri"], plan.shared["experiment_name"]
     name = f"{plan.study.name}-{plan.preset}" + ("-synthetic" if plan.synthetic else "")
     if journal.begin(tracking_uri=address, experiment=experiment, name=name):
-        journal.append("tags", values={"study": plan.study.name, "preset": plan.preset})
+        note = f"Compares {', '.join(plan.study.variants)}. Each training is a run of its own, nested under this one."
+        tags = {"study": plan.study.name, "preset": plan.preset, "mlflow.note.content": note}
+        journal.append("tags", values=tags)
     else:
         journal.append("resumed")
     try:

@@ -65,10 +65,11 @@ def _ui_command(program: str, address: str) -> str:
     return f"{program} ui --backend-store-uri {shlex.quote(address)}"
 
 
-def how_to_look(address: str, experiment_id: str, run_id: str) -> str:
-    """Return the command and the pages of a tracked run, one per line."""
+def how_to_look(address: str, experiment_id: str, run_id: str = "") -> str:
+    """Return the command and the pages of an experiment, and of one of its runs if it is given, one per line."""
     host = address if _is_server(address) else _LOCAL
-    lines = [f"{_page(host, experiment_id, run_id)} (this run)", f"{_page(host, experiment_id)} (all runs)"]
+    lines = [f"{_page(host, experiment_id, run_id)} (this run)"] if run_id else []
+    lines.append(f"{_page(host, experiment_id)} (all runs)")
     if host == _LOCAL:
         lines.insert(0, _ui_command(script_command("mlflow"), address))
     return "\n".join(f"  {line}" for line in lines)
