@@ -46,7 +46,8 @@ def judged(request, tmp_path_factory):
         "epochs": 8,
         "learning_rate": 0.01,
     }
-    overrides |= {"iel_steps": 0, "track": False, "dice_weight": 1.0, **SIZES[name]}
+    overrides |= {"iel_steps": 0, "track": False, "pictures": False, "dice_weight": 1.0, **SIZES[name]}
+    overrides["val_interval"] = overrides["epochs"]
     run(configs(name, "train"), **overrides)
     run(configs(name, "train", "evaluate"), **overrides)
     with (output / "evaluation" / "cases.csv").open(newline="", encoding="utf-8") as stream:
