@@ -122,9 +122,16 @@ def test_a_registered_network_takes_along_what_it_needs(architecture, tmp_path):
         configs("cityscapes", "train"),
         bundle_root=str(BUNDLES / "cityscapes"),
         output_dir=str(tmp_path / "out"),
-        **{"network_def#architecture": architecture, "network_def#backbones": SMALL, "network_def#weights": str(weights)},
-        **{"sample_count": 4, "sample_size": 32, "image_size": [64, 64], "batch_size": 2, "epochs": 1},
-        **{"iel_warmup": 0, "val_interval": 1, "tracking_uri": address, "register_model": "streets"},
+        **{"network_def#architecture": architecture, "network_def#backbones": SMALL},
+        **{"network_def#weights": str(weights), "sample_count": 4, "sample_size": 32, "image_size": [64, 64]},
+        **{
+            "batch_size": 2,
+            "epochs": 1,
+            "iel_warmup": 0,
+            "val_interval": 1,
+            "tracking_uri": address,
+            "register_model": "streets",
+        },
     )
     weights.unlink()  # a trained network does not need it
     for name in ("evaluate", "inference"):

@@ -166,7 +166,7 @@ def _log_network(network: nn.Module, config: dict[str, Any]) -> str:
     dims, channels = config["spatial_dims"], config["in_channels"]
     shapes = [(-1, count, *([-1] * dims)) for count in (channels, config["num_classes"])]
     inputs, outputs = (Schema([TensorSpec(np.dtype(np.float32), shape)]) for shape in shapes)
-    sides = (64, 96) if dims == 2 else (32, 48, 64)  # HRNet takes multiples of 32, and hides a relation of sides below 64
+    sides = (64, 96) if dims == 2 else (32, 48, 64)  # HRNet takes multiples of 32, and cannot be exported below 64
     example = np.random.default_rng(0).random((2, channels, *sides), dtype=np.float32)
     make_importable()  # MLflow imports Lightning, which imports torchvision, where these are installed
     info = mlflow.pytorch.log_model(

@@ -27,7 +27,7 @@ _LOCAL = "http://127.0.0.1:5000"  # where `mlflow ui` answers
 _VIEW = "results"
 _COLUMNS = [f"metrics.`{name}`" for name in (f"best_{KEY_METRIC}", f"last_{KEY_METRIC}", "val_roughness")]
 _COLUMNS += [f"params.`{name}`" for name in ("noise_fraction", "gain", "iel_steps", "seed")]
-_BEST_FIRST = {"orderByKey": f"metrics.`last_{KEY_METRIC}`", "orderByAsc": False}  # any order but time also unfolds studies
+_BEST_FIRST = {"orderByKey": f"metrics.`last_{KEY_METRIC}`", "orderByAsc": False}  # any order but time unfolds studies
 
 EXPERIMENT_TAGS = {
     "mlflow.note.content": "Choose `Model training` at the upper left, then the view `Results`, to compare trainings.",
