@@ -234,14 +234,16 @@ def through(u: Tensor, function: Callable[[Tensor], Tensor]) -> None:
     function(u.detach().requires_grad_()).square().mean().backward()
 
 
-def medians(*functions: Callable[[], object], repeats: int = REPEATS) -> list[float]:
+def medians(
+    *functions: Callable[[], object], repeats: int = REPEATS, clock: Callable[[], float] = time.perf_counter
+) -> list[float]:
     """Return the median seconds of each, measured in turn so that a noisy machine is noisy to all."""
     times: list[list[float]] = [[] for _ in functions]
     for _ in range(repeats):
         for function, seconds in zip(functions, times, strict=True):
-            start = time.perf_counter()
+            start = clock()
             function()
-            seconds.append(time.perf_counter() - start)
+            seconds.append(clock() - start)
     return [statistics.median(seconds) for seconds in times]
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from itertools import count
 from pathlib import Path
@@ -31,14 +31,22 @@ from monai_iels._files import locked, read_json, read_table, save_weights, write
 logger = logging.getLogger(__name__)
 
 KEY_METRIC = "val_mean_dice"
-"""The metric that decides which epoch is best, and which registered version is the champion."""
+"""The metric that every bundle has."""
+
+SET_METRIC = "val_set_iou"
+"""The metric that data sets without background are judged by."""
 
 SHOWN_METRICS = {KEY_METRIC: "Dice", "val_mean_iou": "IoU"}
-SHOWN_METRICS |= {"val_set_iou": "IoU of all cases", "val_roughness": "roughness", "val_convexity": "convexity"}
+SHOWN_METRICS |= {SET_METRIC: "IoU of all cases", "val_roughness": "roughness", "val_convexity": "convexity"}
 """The metrics that reports show, and their titles. Some have the truth's own value beside them, see ``OF_TRUTH``."""
 
 OF_TRUTH = "_of_truth"
 """What the name of a metric ends with if it measures the truth instead of the prediction."""
+
+
+def deciding_metric(measured: Container[str]) -> str:
+    """Return which of the measured metrics decides on the best epoch, and on the champion of registered versions."""
+    return SET_METRIC if SET_METRIC in measured else KEY_METRIC
 
 
 class RunFolder:
@@ -185,10 +193,15 @@ class RunFolder:
             write_table(cases, self.cases)
         write_table(history, self.history)
 
-    def best_score(self) -> float:
-        """Return the best value of the key metric so far; 0 if nothing was measured yet."""
-        scores = self.read_history().get(KEY_METRIC, ())
-        return max((float(score) for score in scores if score == score), default=0.0)
+    def best_scores(self) -> dict[str, float]:
+        """Return Dice, and the deciding metric if it is another one, of the best epoch; 0 if nothing was measured."""
+        history = self.read_history()
+        decides = deciding_metric(history)
+        validated = history.dropna(subset=[decides]) if decides in history else history.head(0)
+        if validated.empty:
+            return {KEY_METRIC: 0.0}
+        best = validated.loc[validated[decides].idxmax()]
+        return {name: float(best[name]) for name in (KEY_METRIC, decides)}
 
     def read_config(self) -> dict[str, Any]:
         """Return the config that the run began with."""

@@ -40,7 +40,7 @@ class IELLoss(nn.Module):
     a network does not see. Where a label is ``ignore_index``, the layer gets the logits of a labeled pixel nearby
     instead of the pixel's own, see :func:`~monai_iels.operators.extension.extend`. What the network says there is then
     neither amplified nor seen by the layer elsewhere. Let the inner loss leave these pixels out, too:
-    :class:`LabeledPixelsLoss`.
+    :class:`LabeledPixelsLoss`. A layer without steps, or with a ``dt`` of 0, costs nothing.
 
     Args:
         loss: any loss of ``(input, target)``.
@@ -68,7 +68,7 @@ class IELLoss(nn.Module):
 
     def evolved(self, input: Tensor, target: Tensor) -> Tensor:
         """Return what the inner loss sees of the logits."""
-        if self.layer is None or not self.training:
+        if self.layer is None or not self.training or _is_idle(self.layer):
             return input
         if self.ignore_index is not None:
             input = extend(input, target.reshape(len(input), 1, *input.shape[2:]) != self.ignore_index)
@@ -327,6 +327,11 @@ class QuasiConcavityLoss(nn.Module):
             raise ValueError(f"Expected logits with the channels of {self.regions}, got {field.shape[1]} channels.")
         p = field.sigmoid() if self.sigmoid else field.softmax(1)
         return torch.stack([p[:, list(region)].sum(1) for region in self.regions], 1)
+
+
+def _is_idle(layer: nn.Module) -> bool:
+    """Return whether a layer leaves logits alone: without steps, or before its warm-up begins."""
+    return 0 in (getattr(layer, "steps", None), getattr(layer, "dt", None))
 
 
 def _check_loss(loss: nn.Module) -> nn.Module:

@@ -74,12 +74,14 @@ class _PropertyMetric(CumulativeIterationMetric):
         """Return the channels that count, as booleans."""
         if y.ndim < 3:
             raise ValueError(f"Expected one-hot labels of shape (B, C, *spatial), got {tuple(y.shape)}.")
-        if not ((y == 0) | (y == 1)).all():
+        channels = y.as_subclass(Tensor)
+        is_one = channels.bool()
+        if not (channels == is_one).all():
             raise ValueError(
                 f"Expected one-hot labels of 0 and 1, got values from {y.min():g} to {y.max():g}. "
                 "Use AsDiscrete(argmax=True, to_onehot=C) for logits, or AsDiscrete(to_onehot=C) for class numbers."
             )
-        return (y if self.include_background else ignore_background(y)[0]).as_subclass(Tensor).bool()
+        return is_one if self.include_background else ignore_background(is_one)[0]
 
 
 class ConvexityMetric(_PropertyMetric):

@@ -42,6 +42,7 @@ import numpy as np
 import pytest
 import torch
 from dicom import write_series
+from helpers import BUNDLES
 from monai.data import ITKReader, NibabelReader, PILReader
 from monai.transforms import Compose, SaveImage, ScaleIntensityRanged
 from PIL import Image
@@ -302,7 +303,10 @@ def test_train_ids_are_the_official_ones(drawn, tmp_path):
     source = SOURCES["cityscapes"]
     classes = {label.trainId: label for label in official if 0 <= label.trainId < 255}
     assert source.classes == tuple(classes[number].name for number in range(19))
-    assert source.colors == tuple(classes[number].color for number in range(19))
+    for name in ("train", "inference"):
+        config = json.loads((BUNDLES / "cityscapes" / "configs" / f"{name}.json").read_text("utf-8"))
+        assert config["colors"] == [list(classes[number].color) for number in range(19)]
+    assert config["written_values"] == [classes[number].id for number in range(19)]
     table = np.zeros(256, np.uint8)
     for label in official:
         table[label.id] = label.trainId % 256

@@ -23,6 +23,7 @@ import pytest
 import torch
 from helpers import BUNDLES, configs, options, run
 from ignite.engine import Engine, Events
+from monai.bundle import ConfigParser
 from monai.data import MetaTensor
 from PIL import Image, ImageColor
 from programs import run_ranks
@@ -372,6 +373,18 @@ def validated(epoch, **details):
     evaluator.state.metric_details = {name: torch.tensor(values) for name, values in details.items()}
     evaluator.state.metrics = {name: values.nanmean() for name, values in evaluator.state.metric_details.items()}
     return evaluator
+
+
+@pytest.mark.parametrize(("name", "decides"), [("wbc", "val_mean_dice"), ("cityscapes", "val_set_iou")])
+def test_the_metric_that_a_data_set_is_judged_by_decides(name, decides, tmp_path):
+    """In the config, and where the best epoch is looked up again."""
+    config = ConfigParser(ConfigParser.load_config_file(configs(name, "train")[0]))
+    assert next(iter(config.get_parsed_content("validate#key_metric"))) == decides
+    history = pd.DataFrame({"epoch": [1, 2, 3], "val_mean_dice": [0.5, 0.7, np.nan], "val_set_iou": [0.4, 0.3, np.nan]})
+    folder = RunFolder(tmp_path)
+    folder.write_epoch(history if name == "cityscapes" else history.drop(columns="val_set_iou"), pd.DataFrame())
+    expected = {"val_mean_dice": 0.5, "val_set_iou": 0.4} if name == "cityscapes" else {"val_mean_dice": 0.7}
+    assert folder.best_scores() == expected
 
 
 def test_the_tables_of_a_training(tmp_path, caplog):

@@ -292,6 +292,17 @@ def test_labeled_pixels_have_the_loss_that_torch_gives_them():
     assert (logits.grad == 0).all()
 
 
+@pytest.mark.parametrize(("dt", "steps"), [(0.1, 0), (0.0, 20)])
+def test_a_layer_that_does_nothing_fills_no_ignored_pixels(dt, steps):
+    layer = InverseEvolutionLayer(HeatDiffusion(2.0), 0.1, steps)
+    layer.dt = dt  # as a warm-up sets it
+    loss = IELLoss(LabeledPixelsLoss(torch.nn.CrossEntropyLoss(), 255), layer, ignore_index=255)
+    logits, label = torch.randn(1, 3, 4, 4), torch.full((1, 1, 4, 4), 255)
+    assert loss.evolved(logits, label) is logits
+    layer.dt, layer.steps = 0.1, 20
+    assert loss.evolved(logits, label) is not logits
+
+
 def test_a_layer_inside_of_the_loss_is_one_behind_the_network():
     layer, network = LAYERS["heat"], torch.nn.Conv2d(1, 3, 3, padding=1).double()
     image, label = field(2, 1, 12, 12), with_gaps(12, 12)[1].clamp(0, 2)

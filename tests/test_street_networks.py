@@ -12,15 +12,18 @@
 """The networks for Cityscapes with random weights, at full size: a step of training, an evaluation, a prediction."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 import torch
-from helpers import BUNDLES, configs, history, run
+from helpers import BUNDLES, ROOT, configs, history, run
 from monai.bundle import verify_net_in_out
 from PIL import Image
 
 from monai_iels._torchvision import make_importable
 from monai_iels.street_networks import BACKBONES, street_network
+from monai_iels.tracking import local_database
 
 make_importable()
 pytest.importorskip("timm", reason='pip install "monai_iels[cityscapes]"')
@@ -107,6 +110,49 @@ def test_weights_that_cannot_be_used_are_named(architecture, tmp_path):
 def test_an_unknown_architecture_is_named():
     with pytest.raises(ValueError, match="deeplabv3plus, hrnetv2_w48, got 'unet'"):
         street_network("unet", 5)
+
+
+@every_architecture
+def test_a_registered_network_takes_along_what_it_needs(architecture, tmp_path):
+    weights = tmp_path / "backbone.pt"
+    network = street_network(architecture, 19, backbones=SMALL)
+    torch.save((network.encoder if architecture == "deeplabv3plus" else network.backbone).state_dict(), weights)
+    address = local_database(tmp_path)
+    run(
+        configs("cityscapes", "train"),
+        bundle_root=str(BUNDLES / "cityscapes"),
+        output_dir=str(tmp_path / "out"),
+        **{"network_def#architecture": architecture, "network_def#backbones": SMALL},
+        **{"network_def#weights": str(weights), "sample_count": 4, "sample_size": 32, "image_size": [64, 64]},
+        **{
+            "batch_size": 2,
+            "epochs": 1,
+            "iel_warmup": 0,
+            "val_interval": 1,
+            "tracking_uri": address,
+            "register_model": "streets",
+        },
+    )
+    weights.unlink()  # a trained network does not need it
+    for name in ("evaluate", "inference"):
+        assert json.loads((tmp_path / "out" / f"{name}.json").read_text())["network_def"]["weights"] is None
+    program = (
+        "import json, mlflow, numpy as np, sys\n"
+        "mlflow.set_tracking_uri(sys.argv[1])\n"
+        "model = mlflow.pyfunc.load_model('models:/streets-predict/1')\n"
+        "labels = model.predict(np.zeros((40, 70, 3), np.uint8))\n"
+        "import monai_iels\n"
+        "requirements = open(mlflow.pyfunc.get_model_dependencies('models:/streets-predict/1')).read().split()\n"
+        "print(json.dumps([labels.shape, monai_iels.__file__, requirements]))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, address], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    shape, file, requirements = json.loads(done.stdout.splitlines()[-1])
+    assert shape == [40, 70]
+    assert not file.startswith(str(ROOT))  # the copy beside the model
+    library = {"deeplabv3plus": "segmentation_models_pytorch", "hrnetv2_w48": "timm"}[architecture]
+    assert {"monai", "torch", "scipy", library} <= {line.partition("==")[0] for line in requirements}
 
 
 def test_monai_verifies_the_bundle():

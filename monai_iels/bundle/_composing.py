@@ -25,6 +25,7 @@ from monai_iels.data import SOURCES
 from monai_iels.data._datalists import describe_pairs
 
 _CONFIGS = ("train", "evaluate", "inference", "multi_gpu_train")
+_FREE_FORM = "#required_packages_version"
 _NEEDED_FOR_OWN_DATA = ("datalists", "classes")
 _SAMPLE = "Without `dataset_dir` the bundle draws its embedded sample and says so."
 _NO_SAMPLE = "There is no embedded sample: set `dataset_dir`."
@@ -169,7 +170,7 @@ def _layout(file: Path, datalists: Any) -> str:
 
 def _merge(config: dict[str, Any], changes: Mapping[str, Any], place: str) -> None:
     for key, value in changes.items():
-        if key not in config:
+        if key not in config and not place.endswith(_FREE_FORM):
             raise ValueError(f"{place}: {unknown_key(key, config)}")
         if isinstance(value, Mapping) and isinstance(config[key], dict):
             _merge(config[key], value, f"{place}#{key}")

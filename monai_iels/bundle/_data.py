@@ -11,7 +11,6 @@
 """The user's data, as a bundle's configs list and read them."""
 
 from pathlib import Path
-from typing import Any
 
 from monai.bundle import ConfigParser
 from monai.config import PathLike
@@ -38,11 +37,6 @@ def list_data(parser: ConfigParser) -> Datalists:
         raise ValueError(str(error.__cause__ or error)) from None
 
 
-def ignored_values(parser: ConfigParser) -> list[int]:
-    """Return the values of label files that mark pixels to leave out; a config that does not say has none."""
-    return parser.get_parsed_content("ignored_values") if "ignored_values" in parser else []
-
-
 def check_data(bundle: Path, root: PathLike, cache_dir: PathLike | None = None) -> Report:
     """Open every file of a bundle's data, as its training would read them, and report all that is wrong.
 
@@ -63,9 +57,8 @@ def check_data(bundle: Path, root: PathLike, cache_dir: PathLike | None = None) 
     problems, datalists = Problems(), {}
     with problems.collect():
         datalists = list_data(parser)
-    names = ("label_keys", "image_reader", "label_reader", "label_values")
-    arguments: list[Any] = [*map(parser.get_parsed_content, names), ignored_values(parser)]
-    problems += check_files(datalists, *arguments)
+    names = ("label_keys", "image_reader", "label_reader", "label_values", "ignored_values")
+    problems += check_files(datalists, *map(parser.get_parsed_content, names))
     return make_report(parser["source"], root, datalists, problems, {})
 
 

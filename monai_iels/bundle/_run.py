@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import os
 import warnings
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +31,6 @@ from monai_iels import registry
 from monai_iels._errors import first_line
 from monai_iels._prediction import RunError, check_rules, check_weights, check_writable, parser_at_work
 from monai_iels._run_folder import RunFolder
-from monai_iels.bundle._data import ignored_values
 from monai_iels.bundle._keys import NOT_SETTINGS, check_keys, is_plain, training_config
 from monai_iels.bundle._pretrained import load_pretrained
 from monai_iels.bundle._record import cases_digest, describe_run
@@ -185,7 +185,7 @@ class Run:
                 f"--bundle_root must be the folder of a bundle, with configs/train.json in it, got '{root}'"
             )
         readers = self["label_keys"], self["label_reader"], self["label_values"]
-        check_labels(self["datalists"], *readers, ignored=ignored_values(self.parser))
+        check_labels(self["datalists"], *readers, ignored=self["ignored_values"])
 
     def _prepare_folder(self) -> None:
         """Move an earlier run aside unless it is resumed, and write the configs of this one."""
@@ -195,7 +195,7 @@ class Run:
         if resumed:
             check_resumed(folder, config)
         folder.move_aside(resumed)
-        settings = self.recorded_settings()
+        settings = _without_backbone_weights(self.recorded_settings())
         configs = Path(settings["bundle_root"]) / "configs"
         handed_over = ConfigParser.load_config_file(configs / "inference.json")["from_training"]
         inference = {key: settings[key] for key in handed_over if key in settings}
@@ -225,6 +225,14 @@ class Run:
         metadata = self.parser.get(ConfigParser.meta_key, {})
         found = describe_run(self.recorded_settings(), metadata, layer, network, datalists)
         return replace(found, tags={**found.tags, **self["run_tags"]})
+
+
+def _without_backbone_weights(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings for evaluation and prediction, which load a checkpoint and need no file of a backbone."""
+    network = settings.get("network_def")
+    if not isinstance(network, Mapping) or not network.get("weights"):
+        return dict(settings)
+    return {**settings, "network_def": {**network, "weights": None}}
 
 
 def this_run() -> Run:

@@ -33,29 +33,29 @@ _FOLDERS = {"training": "train", "validation": "val"}
 _IMAGE, _LABEL_IDS, _TRAIN_IDS = "_leftImg8bit.png", "_gtFine_labelIds.png", "_gtFine_labelTrainIds.png"
 
 _CLASSES = (
-    ("road", 7, (128, 64, 128)),
-    ("sidewalk", 8, (244, 35, 232)),
-    ("building", 11, (70, 70, 70)),
-    ("wall", 12, (102, 102, 156)),
-    ("fence", 13, (190, 153, 153)),
-    ("pole", 17, (153, 153, 153)),
-    ("traffic light", 19, (250, 170, 30)),
-    ("traffic sign", 20, (220, 220, 0)),
-    ("vegetation", 21, (107, 142, 35)),
-    ("terrain", 22, (152, 251, 152)),
-    ("sky", 23, (70, 130, 180)),
-    ("person", 24, (220, 20, 60)),
-    ("rider", 25, (255, 0, 0)),
-    ("car", 26, (0, 0, 142)),
-    ("truck", 27, (0, 0, 70)),
-    ("bus", 28, (0, 60, 100)),
-    ("train", 31, (0, 80, 100)),
-    ("motorcycle", 32, (0, 0, 230)),
-    ("bicycle", 33, (119, 11, 32)),
+    ("road", 7),
+    ("sidewalk", 8),
+    ("building", 11),
+    ("wall", 12),
+    ("fence", 13),
+    ("pole", 17),
+    ("traffic light", 19),
+    ("traffic sign", 20),
+    ("vegetation", 21),
+    ("terrain", 22),
+    ("sky", 23),
+    ("person", 24),
+    ("rider", 25),
+    ("car", 26),
+    ("truck", 27),
+    ("bus", 28),
+    ("train", 31),
+    ("motorcycle", 32),
+    ("bicycle", 33),
 )
-"""Name, label id and official color of each class, in the order of their train ids."""
+"""Name and label id of each class, in the order of their train ids."""
 
-_NAMES, _IDS, _COLORS = zip(*_CLASSES, strict=True)
+_NAMES, _IDS = zip(*_CLASSES, strict=True)
 _TABLE = np.arange(256, dtype=np.uint8)  # what is no label id stays as it is, and is found as a stray value
 _TABLE[:34] = IGNORED
 _TABLE[list(_IDS)] = np.arange(len(_IDS))
@@ -165,7 +165,6 @@ CITYSCAPES = Source(
     classes=_NAMES,
     values=tuple(range(len(_NAMES))),
     ignored=(IGNORED,),
-    colors=_COLORS,
     counts={"training": 2975, "validation": 500},
     find=_find,
     prepare=_prepare,

@@ -64,7 +64,6 @@ class Source:
         prepare: turns what ``find`` found into files for a network: ``prepare(datalists, cache_dir)``.
         convert: turns a label image that ``find`` found into one with ``values`` and ``ignored``, for the checker.
         ignored: values of label files that mark pixels to leave out.
-        colors: red, green and blue, 0 to 255, of each class, where the data set has official ones.
     """
 
     name: str
@@ -81,7 +80,6 @@ class Source:
     prepare: Callable[[Datalists, PathLike | None], Datalists] = lambda datalists, cache_dir: datalists
     convert: Callable[[Image.Image], Image.Image] = as_mask
     ignored: tuple[int, ...] = ()
-    colors: tuple[tuple[int, int, int], ...] | None = None
 
     def read(self, root: PathLike, seed: int = 0, cache_dir: PathLike | None = None) -> Datalists:
         """List the files of each section, as MONAI's data sets take them.

@@ -31,7 +31,7 @@ from monai.utils import string_list_all_gather
 
 from monai_iels._files import atomic, write_table
 from monai_iels._pictures import Colors, Panel, classes_of, contact_sheet, curves, tiles
-from monai_iels._run_folder import KEY_METRIC, OF_TRUTH, SHOWN_METRICS, RunFolder
+from monai_iels._run_folder import OF_TRUTH, SHOWN_METRICS, RunFolder, deciding_metric
 from monai_iels._terminal import bundle_command, duration, shown
 from monai_iels.handlers._phases import Phases, attach
 from monai_iels.metrics import SetIoUMetric
@@ -128,14 +128,15 @@ class TrainingReport:
     @idist.one_rank_only()
     def summarize(self, engine: Any) -> None:
         """Log what came out, where it is, and what to do next."""
-        if KEY_METRIC not in self.history:
+        decides = deciding_metric(self.history)
+        if decides not in self.history:
             return
         with atomic(self.folder.curves) as part:
             curves(self.history.to_dict("records"), part)
-        validated = self.history.dropna(subset=[KEY_METRIC])
+        validated = self.history.dropna(subset=[decides])
         if validated.empty:
             return
-        best, last = validated.loc[validated[KEY_METRIC].idxmax()], validated.iloc[-1]
+        best, last = validated.loc[validated[decides].idxmax()], validated.iloc[-1]
         truth = {name.removesuffix(OF_TRUTH): value for name, value in best.items() if name.endswith(OF_TRUTH)}
         table = pd.DataFrame({"best": best, "last": last, "truth": pd.Series(truth, dtype=float)})
         table = table.reindex(SHOWN_METRICS).dropna(how="all").rename(index=SHOWN_METRICS)

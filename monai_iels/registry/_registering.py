@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import json
 import logging
 import os
@@ -36,7 +37,7 @@ from torch import nn
 
 from monai_iels._errors import first_line
 from monai_iels._files import read_json
-from monai_iels._run_folder import KEY_METRIC, RunFolder
+from monai_iels._run_folder import RunFolder
 from monai_iels._torchvision import make_importable
 from monai_iels.registry._self_check import check_network, check_predictor
 from monai_iels.registry._versions import SAME_DATA, beats_champion
@@ -57,6 +58,7 @@ _ABOUT = {
     "output": "an array of labels, or a table with the column 'label' or 'probabilities'",
 }
 _SERVING = Path(__file__).parents[1] / "_serving.py"
+_OURS = _SERVING.parent.name
 _TAGS = ("source", *SAME_DATA, "dataset_synthetic", "bundle", "bundle_version")
 
 
@@ -137,7 +139,8 @@ def _log_models(client: mlflow.MlflowClient, folder: RunFolder, name: str, run_i
     before = client.get_run(run_id).info
     try:
         with mlflow.start_run(run_id=run_id):
-            return {name: _log_network(network.eval(), config), f"{name}-predict": _log_predictor(folder, config)}
+            logged = {name: _log_network(network.eval(), config)}
+            return logged | {f"{name}-predict": _log_predictor(folder, config, _packages_of(network))}
     finally:
         client.set_terminated(run_id, before.status, end_time=before.end_time)
 
@@ -154,7 +157,8 @@ def _tags(folder: RunFolder, journal: Journal, run_id: str) -> dict[str, str]:
     """Return the tags of a version: its score, and on which data it was measured."""
     known = journal.tags_and_parameters()
     tags = {key: str(known.get(key, "")) for key in _TAGS}
-    return {KEY_METRIC: repr(folder.best_score()), "run_id": run_id, **tags}
+    scores = {name: repr(score) for name, score in folder.best_scores().items()}
+    return {**scores, "run_id": run_id, **tags}
 
 
 def _log_network(network: nn.Module, config: dict[str, Any]) -> str:
@@ -164,7 +168,8 @@ def _log_network(network: nn.Module, config: dict[str, Any]) -> str:
     dims, channels = config["spatial_dims"], config["in_channels"]
     shapes = [(-1, count, *([-1] * dims)) for count in (channels, config["num_classes"])]
     inputs, outputs = (Schema([TensorSpec(np.dtype(np.float32), shape)]) for shape in shapes)
-    example = np.random.default_rng(0).random((2, channels, *range(32, 32 + 16 * dims, 16)), dtype=np.float32)
+    sides = (64, 96) if dims == 2 else (32, 48, 64)  # HRNet takes multiples of 32, and cannot be exported below 64
+    example = np.random.default_rng(0).random((2, channels, *sides), dtype=np.float32)
     make_importable()  # MLflow imports Lightning, which imports torchvision, where these are installed
     info = mlflow.pytorch.log_model(
         network,
@@ -175,15 +180,25 @@ def _log_network(network: nn.Module, config: dict[str, Any]) -> str:
         validate_serving_input=False,  # MLflow would load it for that once more; it is compared below
     )
     loaded = mlflow.pytorch.load_model(info.model_uri)
-    check_network(loaded, network, [example.shape, (1, channels, *([48] * dims))])
+    check_network(loaded, network, [example.shape, (1, channels, *reversed(sides))])
     return str(info.model_uri)
 
 
-def _log_predictor(folder: RunFolder, config: dict[str, Any]) -> str:
+def _packages_of(network: nn.Module) -> set[str]:
+    """Return the packages that define a network's modules, beside torch and MONAI."""
+    return {type(module).__module__.partition(".")[0] for module in network.modules()} - {"monai", "torch"}
+
+
+def _log_predictor(folder: RunFolder, config: dict[str, Any], packages: set[str]) -> str:
     """Log the model that takes images, as code with its config and weights, and compare it with the bundle.
 
     It has no schema of inputs, since MLflow would turn any numbers into bytes without a word; it checks them itself.
+    This package is on no package index: a network that it defines takes a copy of it along.
     """
+    distributions = importlib.metadata.packages_distributions()
+    required = {"scipy"} if _OURS in packages else set()
+    required |= {name for package in packages - {_OURS} for name in distributions.get(package, ())}
+    further = sorted(f"{name}=={importlib.metadata.version(name).partition('+')[0]}" for name in required)
     params = [
         ParamSpec("probabilities", "boolean", False),
         ParamSpec("format", "string", "array"),
@@ -199,7 +214,8 @@ def _log_predictor(folder: RunFolder, config: dict[str, Any]) -> str:
             signature=ModelSignature(params=ParamSchema(params)),
             model_config={"max_values": _LARGEST_REQUEST},
             metadata=_ABOUT,
-            pip_requirements=[*_REQUIREMENTS, *_FILE_REQUIREMENTS],
+            pip_requirements=[*_REQUIREMENTS, *_FILE_REQUIREMENTS, *further],
+            code_paths=[str(_SERVING.parent)] if _OURS in packages else None,
         )
         check_predictor(mlflow.pyfunc.load_model(info.model_uri), folder, config, Path(scratch))
     return str(info.model_uri)

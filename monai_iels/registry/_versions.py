@@ -20,7 +20,7 @@ from pathlib import Path
 import mlflow
 
 from monai_iels._files import save_weights
-from monai_iels._run_folder import KEY_METRIC
+from monai_iels._run_folder import KEY_METRIC, deciding_metric
 
 SAME_DATA = ("dataset_fingerprint", "section")
 """Tags that two versions must share to be compared."""
@@ -60,7 +60,8 @@ def beats_champion(client: mlflow.MlflowClient, model: str, tags: Mapping[str, s
     champion = client.get_model_version_by_alias(model, "champion").tags
     if any(champion.get(key) != tags[key] for key in SAME_DATA):
         return False
-    return float(tags[KEY_METRIC]) > float(champion.get(KEY_METRIC, "-inf"))
+    decides = deciding_metric(tags)
+    return float(tags[decides]) > float(champion.get(decides, "-inf"))
 
 
 def promote(name: str, version: str, alias: str) -> None:

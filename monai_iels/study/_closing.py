@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from monai_iels._run_folder import KEY_METRIC
+from monai_iels._run_folder import deciding_metric
 from monai_iels._terminal import bundle_command, shown
 from monai_iels.study._comparison import compare_variants
 from monai_iels.study._folder import StudyFolder
-from monai_iels.study._results import Results, RunResult
+from monai_iels.study._results import LAST_EPOCHS, Results, RunResult
 from monai_iels.tracking import Journal, how_to_look
 
 _HOW_TO_READ = "Dice is best at 1; roughness and convexity are best at the value of the truth."
@@ -59,7 +59,8 @@ def _next_steps(results: Results, files: StudyFolder) -> Iterator[str]:
     trained = [run for run in results.runs if run.finished and _arguments(files, run).exists()]
     if not trained:
         return
-    best = max(trained, key=lambda run: run.cases[KEY_METRIC].mean())
+    decides = deciding_metric(trained[0].history)
+    best = max(trained, key=lambda run: run.history[decides].dropna().tail(LAST_EPOCHS).mean())
     tracked = Journal(files.tracking).progress()
     yield f"Predict your own images ({best.variant}):"
     yield f"  {bundle_command(_arguments(files, best))} --dataset_dir YOUR_IMAGES"

@@ -23,14 +23,13 @@ from typing import Any
 import pandas as pd
 
 from monai_iels._files import write_json
-from monai_iels._run_folder import KEY_METRIC, RunFolder
+from monai_iels._run_folder import KEY_METRIC, SET_METRIC, RunFolder
 from monai_iels.study._folder import StudyFolder, StudySummary
 from monai_iels.tracking import Journal
 
 LAST_EPOCHS = 3
 _NOISY_METRIC = "val_dice_on_noisy_labels"
 _CASE_METRICS = [KEY_METRIC, _NOISY_METRIC, "val_roughness", "val_convexity"]
-SET_METRIC = "val_set_iou"
 _EPOCH_METRICS = [*_CASE_METRICS, SET_METRIC, "val_roughness_of_truth", "val_convexity_of_truth", "loss", "seconds"]
 _TABLES = ("history", "cases", "cases_stopped_early")
 _DIGITS = 5

@@ -23,14 +23,11 @@ import shlex
 from monai_iels._run_folder import KEY_METRIC
 from monai_iels._terminal import script_command
 
-BEST_METRIC = f"best_{KEY_METRIC}"
-LAST_METRIC = f"last_{KEY_METRIC}"
-
 _LOCAL = "http://127.0.0.1:5000"  # where `mlflow ui` answers
 _VIEW = "results"
-_COLUMNS = [f"metrics.`{name}`" for name in (BEST_METRIC, LAST_METRIC, "val_roughness")]
+_COLUMNS = [f"metrics.`{name}`" for name in (f"best_{KEY_METRIC}", f"last_{KEY_METRIC}", "val_roughness")]
 _COLUMNS += [f"params.`{name}`" for name in ("noise_fraction", "gain", "iel_steps", "seed")]
-_BEST_FIRST = {"orderByKey": f"metrics.`{LAST_METRIC}`", "orderByAsc": False}  # any order but time also unfolds studies
+_BEST_FIRST = {"orderByKey": f"metrics.`last_{KEY_METRIC}`", "orderByAsc": False}  # any order but time unfolds studies
 
 EXPERIMENT_TAGS = {
     "mlflow.note.content": "Choose `Model training` at the upper left, then the view `Results`, to compare trainings.",

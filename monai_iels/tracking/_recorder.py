@@ -21,10 +21,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from monai_iels._run_folder import KEY_METRIC, RunFolder
+from monai_iels._run_folder import KEY_METRIC, RunFolder, deciding_metric
 from monai_iels.tracking._courier import Courier
 from monai_iels.tracking._journal import RESUMED, Journal
-from monai_iels.tracking._pages import BEST_METRIC, LAST_METRIC, how_to_look
+from monai_iels.tracking._pages import how_to_look
 
 logger = logging.getLogger(__name__)
 
@@ -116,17 +116,22 @@ class Recorder:
             logger.info(f"Tracked with MLflow as {self.name} ({status}). To look at it:\n{where}")
 
     def log_best_and_last(self, folder: RunFolder, model: str) -> None:
-        """Record the weights of the best epoch as a model, and the key metric of the best and the last epoch."""
+        """Record the weights of the best epoch as a model, and Dice and what decides of the best and the last epoch."""
         history = folder.read_history()
-        if self._courier is None or KEY_METRIC not in history:
+        decides = deciding_metric(history)
+        if self._courier is None or decides not in history:
             return
-        scores = history.set_index("epoch")[KEY_METRIC].dropna()
+        scores = history.set_index("epoch").dropna(subset=[decides])[list(dict.fromkeys((KEY_METRIC, decides)))]
         if len(scores) == 0:
             return
-        best, last = int(scores.idxmax()), int(scores.index[-1])
+        best, last = int(scores[decides].idxmax()), int(scores.index[-1])
+        of_best, of_last = (
+            {f"{which}_{name}": float(score) for name, score in scores.loc[epoch].items()}
+            for which, epoch in (("best", best), ("last", last))
+        )
         weights = str(folder.best_weights)
-        self.journal.append("metrics", step=last, values={LAST_METRIC: float(scores[last])})
-        self.journal.append("model", name=model, weights=weights, step=best, values={BEST_METRIC: float(scores[best])})
+        self.journal.append("metrics", step=last, values=of_last)
+        self.journal.append("model", name=model, weights=weights, step=best, values=of_best)
 
     def _add_files(self, files: Iterable[Path]) -> None:
         for file in files:
