@@ -303,6 +303,37 @@ def test_a_layer_inside_of_the_loss_is_one_behind_the_network():
     assert not whole.state_dict()
 
 
+@pytest.mark.parametrize("count", [1, 3], ids=["one layer", "one per head"])
+def test_deep_supervision_has_a_layer_behind_each_head(count):
+    """The gradients are those of a layer, and a loss, at each head by hand."""
+    spacings = [(1.0, 1.0), (2.0, 1.0), (4.0, 2.0)][:count]
+    layers = [InverseEvolutionLayer(HeatDiffusion(spacing), gain=8) for spacing in spacings]
+    heads = [field(2, 3, *size, seed=i).requires_grad_() for i, size in enumerate([(16, 12), (8, 12), (4, 6)])]
+    label = with_gaps(16, 12)[1].clamp(0, 2)
+    inner = DiceCELoss(softmax=True, to_onehot_y=True)
+    loss = IELLoss(DeepSupervisionLoss(inner), layers if count > 1 else layers[0])
+    loss(heads, label.double()).backward()
+    for i, head in enumerate(heads):
+        small = torch.nn.functional.interpolate(label.double(), head.shape[2:], mode="nearest-exact")
+        (expected,) = torch.autograd.grad(0.5**i * inner(layers[i % count](head), small), head)
+        torch.testing.assert_close(head.grad, expected)
+    bare = DeepSupervisionLoss(inner)(heads, label.double())
+    torch.testing.assert_close(loss.eval()(heads, label.double()), bare)
+    with pytest.raises(ValueError, match="zip"):
+        IELLoss(nothing, [*layers, layers[0]]).evolved(heads[:count], label)
+
+
+@pytest.mark.parametrize("targets", ["one", "one per head"])
+def test_gaps_of_a_label_are_those_of_each_head(targets):
+    layer, label = LAYERS["heat"], with_gaps(16, 12)[1]
+    heads = [field(2, 3, *size, seed=i).requires_grad_() for i, size in enumerate([(16, 12), (8, 6)])]
+    small = label[..., 1::2, 1::2]  # the nearest pixel
+    target = label if targets == "one" else [label, small]
+    full, half = IELLoss(nothing, layer, ignore_index=255).evolved(heads, target)
+    torch.testing.assert_close(full, layer(extend(heads[0], label != 255)))
+    torch.testing.assert_close(half, layer(extend(heads[1], small != 255)))
+
+
 def test_gaps_are_filled_as_beyond_the_border():
     """An edge is continued straight on; a single known pixel fills the whole image."""
     u = field(1, 2, 9, 12)

@@ -64,12 +64,13 @@ def test_public_names():
         "QuasiConcavityLoss",
         "RoughnessMetric",
         "SetIoUMetric",
+        "Warmup",
     ]
     for name in monai_iels.__all__:
         assert inspect.getdoc(getattr(monai_iels, name))
 
 
-ROOMS = "grid operators evolutions layers networks losses _hulls metrics transforms _errors _files _terminal"
+ROOMS = "grid operators evolutions layers warmup networks losses _hulls metrics transforms _errors _files _terminal"
 ROOMS = f"{ROOMS} _torchvision street_networks _yaml _prediction _serving _run_folder _pictures tracking handlers"
 ROOMS = f"{ROOMS} data registry bundle study _cli __main__".split()
 
