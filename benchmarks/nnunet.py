@@ -43,7 +43,9 @@ def main() -> None:
         heads = [head.detach().requires_grad_() for head in network(image)]
         targets = [torch.randint(0, CLASSES, (batch, 1, *head.shape[2:])) for head in heads]
         loss = DeepSupervisionWrapper(
-            DC_and_CE_loss({"batch_dice": True, "do_bg": False}, {}, dice_class=MemoryEfficientSoftDiceLoss),
+            DC_and_CE_loss(
+                {"batch_dice": True, "do_bg": False, "ddp": False}, {}, dice_class=MemoryEfficientSoftDiceLoss
+            ),
             [0.5**scale for scale in range(len(heads))],
         )
         iteration = seconds(lambda: loss(network(image), targets).backward())  # noqa: B023 (called at once)

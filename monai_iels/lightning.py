@@ -68,7 +68,7 @@ class InverseEvolution(Callback):
         whole training step, and a hook would see the loss.
         """
         module = pl_module.get_submodule(self.module)
-        module.forward = self._evolved(trainer, module.forward)  # type: ignore[method-assign]
+        module.forward = self._evolved(trainer, module.forward)
         self._undo.callback(module.__dict__.pop, "forward", None)  # its class has the original
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:

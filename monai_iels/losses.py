@@ -75,11 +75,11 @@ class IELLoss(nn.Module):
         self.layer = nn.ModuleList(layer) if isinstance(layer, Sequence) else layer
         self.ignore_index = ignore_index
 
-    def forward(self, input: Logits, target: Logits, *args: Any, **kwargs: Any) -> Tensor:
+    def forward(self, input: Logits, target: Any, *args: Any, **kwargs: Any) -> Tensor:
         """Return the loss of the evolved logits ``(B, C, *spatial)``, or of a list of them."""
         return self.loss(self.evolved(input, target), target, *args, **kwargs)
 
-    def evolved(self, input: Logits, target: Logits) -> Logits:
+    def evolved(self, input: Logits, target: Any) -> Logits:
         """Return what the inner loss sees of the logits."""
         if self.layer is None or not self.training:
             return input

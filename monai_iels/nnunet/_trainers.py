@@ -34,6 +34,8 @@ class _LayerTrainer(nnUNetTrainer):
     """
 
     strength: ClassVar[str]
+    num_epochs: int
+    num_iterations_per_epoch: int
 
     def __init__(
         self,
@@ -75,7 +77,7 @@ class _LayerTrainer(nnUNetTrainer):
         finest = [h / self.unit for h in self.configuration_manager.spacing]
         scales = self._get_deep_supervision_scales() or [[1.0] * len(finest)]
         value = self.settings[self.strength]
-        strength = {"dt": 1.0, "steps": 0} if value is None else self._strength(value)
+        strength: dict[str, Any] = {"dt": 1.0, "steps": 0} if value is None else self._strength(value)
         return [
             InverseEvolutionLayer(self._evolution(tuple(h / s for h, s in zip(finest, scale, strict=True))), **strength)
             for scale in scales
