@@ -12,9 +12,13 @@
 """Losses with a layer inside, of labels with gaps, and those that the layers are compared with."""
 
 import math
+import re
+from pathlib import Path
 
 import pytest
 import torch
+import yaml
+from monai.bundle import ConfigParser
 from monai.data import MetaTensor
 from monai.losses import DeepSupervisionLoss, DiceCELoss, DiceLoss
 
@@ -321,6 +325,20 @@ def test_deep_supervision_has_a_layer_behind_each_head(count):
     torch.testing.assert_close(loss.eval()(heads, label.double()), bare)
     with pytest.raises(ValueError, match="zip"):
         IELLoss(nothing, [*layers, layers[0]]).evolved(heads[:count], label)
+
+
+def test_the_loss_of_auto3dseg_takes_a_layer():
+    """As its segresnet does: the loss from the config of the page, inside of MONAI's deep supervision."""
+    page = (Path(__file__).parents[1] / "docs" / "do" / "nnunet.md").read_text("utf-8")
+    config = yaml.safe_load(re.search(r"```yaml\n(loss:.*?)```", page, re.DOTALL)[1])
+    loss = DeepSupervisionLoss(ConfigParser(config["loss"]).get_parsed_content(instantiate=True))
+    heads = [field(1, 3, *size, seed=i).requires_grad_() for i, size in enumerate([(8, 8, 8), (4, 4, 4)])]
+    label = torch.randint(0, 3, (1, 1, 8, 8, 8)).double()
+    loss(heads, label).backward()
+    inner = DiceCELoss(softmax=True, to_onehot_y=True, squared_pred=True, smooth_nr=0, smooth_dr=1e-5)
+    layer = InverseEvolutionLayer(HeatDiffusion(), gain=6)
+    (expected,) = torch.autograd.grad(inner(layer(heads[0]), label), heads[0])
+    torch.testing.assert_close(heads[0].grad, expected)
 
 
 @pytest.mark.parametrize("targets", ["one", "one per head"])

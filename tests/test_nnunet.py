@@ -13,6 +13,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from copy import deepcopy
@@ -394,6 +395,24 @@ def test_monai_s_runner_trains_with_it(home, settings, monkeypatch):
     output = run(*OURS[:-1], *words, "-device", "cpu", **environment)
     assert "InverseEvolutionLayer(ConvexCurveMotion(" in output
     assert "Mean Validation Dice" in output
+
+
+def test_numbers_go_to_mlflow_as_the_page_says(home, tmp_path, monkeypatch):
+    import mlflow
+
+    page = (Path(__file__).parents[1] / "docs" / "do" / "nnunet.md").read_text("utf-8")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(re.search(r"```python\n(import mlflow.*?)```", page, re.DOTALL)[1], names)
+    made = trainer(home, names["nnUNetTrainerTracked"])
+    for epoch, dice in enumerate([[0.5, 0.25], [0.75, 0.5]]):
+        made.logger.log("dice_per_class_or_region", dice, epoch)
+    run_id = mlflow.active_run().info.run_id
+    mlflow.end_run()
+    logged = mlflow.MlflowClient().get_metric_history(run_id, "dice_per_class_or_region/class_2")
+    assert [(metric.step, metric.value) for metric in logged] == [(0, 0.25), (1, 0.5)]
+    assert mlflow.get_run(run_id).data.params["gain"] == "15"
 
 
 RANKS = """
