@@ -46,7 +46,7 @@ def run(*words, **environment):
     done = subprocess.run(
         [str(word) for word in words],
         env={**os.environ, **environment},
-        input="\n",  # nnU-Net asks before it draws its splits
+        input="\n",  # later versions of nnU-Net ask before they draw splits
         capture_output=True,
         text=True,
         check=False,
