@@ -28,7 +28,7 @@ from torch import nn
 
 from monai_iels import ConvexCurveMotion, Evolution, HeatDiffusion, InverseEvolutionLayer
 
-PATCHES = {"2d, 256x256, 4 cases": (4, 256, 256), "3d, 64x64x64, 2 cases": (2, 64, 64, 64)}
+PATCHES = {"2d, 128x128, 4 cases": (4, 128, 128), "3d, 48x48x48, 2 cases": (2, 48, 48, 48)}
 CLASSES = 3
 REPEATS = 3
 

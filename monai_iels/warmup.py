@@ -37,10 +37,14 @@ class Warmup:
         >>> from monai_iels import HeatDiffusion, InverseEvolutionLayer, Warmup
         >>> layer = InverseEvolutionLayer(HeatDiffusion(spacing=2.0), dt=0.3, steps=6)
         >>> warmup = Warmup(layer, epochs=4)
-        >>> for epoch in range(6):
+        >>> for epoch in range(5):
         ...     warmup(epoch)
-        ...     print(round(layer.dt, 3), end=" ")
-        0.0 0.0 0.1 0.2 0.3 0.3
+        ...     print(round(layer.dt, 3))
+        0.0
+        0.0
+        0.1
+        0.2
+        0.3
     """
 
     def __init__(self, module: nn.Module, epochs: int) -> None:
