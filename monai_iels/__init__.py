@@ -40,6 +40,7 @@ from monai_iels.transforms import (
     FillHulld,
     FillHullDict,
 )
+from monai_iels.warmup import Warmup
 
 __all__ = [
     "BiteLabel",
@@ -72,6 +73,7 @@ __all__ = [
     "QuasiConcavityLoss",
     "RoughnessMetric",
     "SetIoUMetric",
+    "Warmup",
 ]
 
 __version__ = "0.1.0"

@@ -64,6 +64,18 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.012345
 _Loader.add_constructor("tag:yaml.org,2002:int", _int)
 
 
+def read_value(text: str, what: str) -> Any:
+    """Read one value from a text in YAML.
+
+    Raises:
+        ValueError: if it is broken, with what it should be.
+    """
+    try:
+        return yaml.load(text, _Loader)
+    except yaml.YAMLError as error:
+        raise ValueError(f"{what} must be a value in YAML, but it is broken ({first_line(error)}): {text}") from None
+
+
 def read_mapping(file: Path, what: str) -> dict[str, Any]:
     """Read a YAML file of keys and values.
 

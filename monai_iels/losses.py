@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
+import torch.nn.functional as F
 from monai.utils import LossReduction
 from torch import Tensor, nn
 
@@ -32,6 +33,8 @@ __all__ = [
     "QuasiConcavityLoss",
 ]
 
+Logits: TypeAlias = Tensor | Sequence[Tensor]
+
 
 class IELLoss(nn.Module):
     """Apply ``layer`` to logits before any loss, in train mode; in eval mode be the loss.
@@ -42,9 +45,14 @@ class IELLoss(nn.Module):
     neither amplified nor seen by the layer elsewhere. Let the inner loss leave these pixels out, too:
     :class:`LabeledPixelsLoss`. A layer without steps, or with a ``dt`` of 0, costs nothing.
 
+    For deep supervision the input is a list of heads, and the inner loss takes such a list: MONAI's
+    ``DeepSupervisionLoss``, with one target for all, or nnU-Net's ``DeepSupervisionWrapper``, with one for each. (Heads
+    that DynUNet has stacked are a list after ``heads.unbind(1)``.)
+
     Args:
         loss: any loss of ``(input, target)``.
-        layer: an :class:`InverseEvolutionLayer`, or None for the loss alone.
+        layer: an :class:`InverseEvolutionLayer`, which is behind each head; for heads of other spacings a list of
+            layers, one per head; or None for the loss alone.
         ignore_index: the number in a target that stands for no class, or None if there is none.
 
     Example:
@@ -56,23 +64,38 @@ class IELLoss(nn.Module):
         tensor(0.6931)
     """
 
-    def __init__(self, loss: nn.Module, layer: nn.Module | None = None, ignore_index: int | None = None) -> None:
+    def __init__(
+        self,
+        loss: nn.Module,
+        layer: nn.Module | Sequence[nn.Module] | None = None,
+        ignore_index: int | None = None,
+    ) -> None:
         super().__init__()
         self.loss = _check_loss(loss)
-        self.layer = layer
+        self.layer = nn.ModuleList(layer) if isinstance(layer, Sequence) else layer
         self.ignore_index = ignore_index
 
-    def forward(self, input: Tensor, target: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """Return the loss of the evolved logits ``(B, C, *spatial)``."""
+    def forward(self, input: Logits, target: Any, *args: Any, **kwargs: Any) -> Tensor:
+        """Return the loss of the evolved logits ``(B, C, *spatial)``, or of a list of them."""
         return self.loss(self.evolved(input, target), target, *args, **kwargs)
 
-    def evolved(self, input: Tensor, target: Tensor) -> Tensor:
+    def evolved(self, input: Logits, target: Any) -> Logits:
         """Return what the inner loss sees of the logits."""
         if self.layer is None or not self.training or _is_idle(self.layer):
             return input
-        if self.ignore_index is not None:
-            input = extend(input, target.reshape(len(input), 1, *input.shape[2:]) != self.ignore_index)
-        return self.layer(input)
+        if isinstance(input, Tensor):
+            return self._evolved_head(self.layer, input, target)
+        layers = self.layer if isinstance(self.layer, nn.ModuleList) else [self.layer] * len(input)
+        targets = [target] * len(input) if isinstance(target, Tensor) else target
+        return [self._evolved_head(*head) for head in zip(layers, input, targets, strict=True)]
+
+    def _evolved_head(self, layer: nn.Module, logits: Tensor, target: Tensor) -> Tensor:
+        if self.ignore_index is None:
+            return layer(logits)
+        known = (target != self.ignore_index).reshape(len(logits), 1, *target.shape[2 - logits.ndim :])
+        if known.shape[2:] != logits.shape[2:]:  # one target for heads of several sizes
+            known = F.interpolate(known.float(), logits.shape[2:], mode="nearest-exact") > 0
+        return layer(extend(logits, known))
 
     def extra_repr(self) -> str:
         """Return the ignored number."""

@@ -18,7 +18,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-__all__ = ["IELNet"]
+__all__ = ["IELNet", "apply_to_heads"]
 
 
 class IELNet(nn.Module):
@@ -54,12 +54,16 @@ class IELNet(nn.Module):
         out = self.network(*args, **kwargs)
         if self.layer is None or not self.training:
             return out
-        ndim = next((x.ndim for x in (*args, *kwargs.values()) if isinstance(x, Tensor)), 0)
-        return _apply(self.layer, out, ndim)
+        return apply_to_heads(self.layer, out, *args, *kwargs.values())
 
 
-def _apply(layer: nn.Module, out: Any, ndim: int) -> Any:
-    """Apply ``layer`` to every head, or stack of heads, in what a network made of an input of ``ndim`` axes."""
+def apply_to_heads(layer: nn.Module, out: Any, *inputs: Any) -> Any:
+    """Apply ``layer`` to every head, or stack of heads, in what a network returned for its inputs.
+
+    Raises:
+        TypeError: if there is no head.
+    """
+    ndim = next((x.ndim for x in inputs if isinstance(x, Tensor)), 0)
     leaves, structure = tree_flatten(out)
 
     def is_head(x: Any) -> bool:

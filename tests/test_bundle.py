@@ -255,8 +255,7 @@ def test_the_strength_of_a_layer_is_one_key(name, overrides, dt, steps, gain):
     if dt:
         assert layer.dt == pytest.approx(dt, rel=0.01)
     assert layer.gains().get(parser["spatial_dims"]) == (gain and pytest.approx(gain, rel=0.01))
-    warmup = next(h for h in parser["train#handlers"] if h["_target_"] == "ParamSchedulerHandler")
-    assert warmup["vc_kwargs"]["max_value"] == "$@layer.dt"
+    assert parser.get_parsed_content("warmup").full == {layer: layer.dt}
 
 
 @pytest.mark.parametrize("dims", [2, 3])

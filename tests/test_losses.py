@@ -12,9 +12,13 @@
 """Losses with a layer inside, of labels with gaps, and those that the layers are compared with."""
 
 import math
+import re
+from pathlib import Path
 
 import pytest
 import torch
+import yaml
+from monai.bundle import ConfigParser
 from monai.data import MetaTensor
 from monai.losses import DeepSupervisionLoss, DiceCELoss, DiceLoss
 
@@ -312,6 +316,51 @@ def test_a_layer_inside_of_the_loss_is_one_behind_the_network():
     torch.testing.assert_close(whole.eval()(network(image), label), loss(network(image), label))
     torch.testing.assert_close(IELLoss(loss)(network(image), label), loss(network(image), label))
     assert not whole.state_dict()
+
+
+@pytest.mark.parametrize("count", [1, 3], ids=["one layer", "one per head"])
+def test_deep_supervision_has_a_layer_behind_each_head(count):
+    """The gradients are those of a layer, and a loss, at each head by hand."""
+    spacings = [(1.0, 1.0), (2.0, 1.0), (4.0, 2.0)][:count]
+    layers = [InverseEvolutionLayer(HeatDiffusion(spacing), gain=8) for spacing in spacings]
+    heads = [field(2, 3, *size, seed=i).requires_grad_() for i, size in enumerate([(16, 12), (8, 12), (4, 6)])]
+    label = with_gaps(16, 12)[1].clamp(0, 2)
+    inner = DiceCELoss(softmax=True, to_onehot_y=True)
+    loss = IELLoss(DeepSupervisionLoss(inner), layers if count > 1 else layers[0])
+    loss(heads, label.double()).backward()
+    for i, head in enumerate(heads):
+        small = torch.nn.functional.interpolate(label.double(), head.shape[2:], mode="nearest-exact")
+        (expected,) = torch.autograd.grad(0.5**i * inner(layers[i % count](head), small), head)
+        torch.testing.assert_close(head.grad, expected)
+    bare = DeepSupervisionLoss(inner)(heads, label.double())
+    torch.testing.assert_close(loss.eval()(heads, label.double()), bare)
+    with pytest.raises(ValueError, match="zip"):
+        IELLoss(nothing, [*layers, layers[0]]).evolved(heads[:count], label)
+
+
+def test_the_loss_of_auto3dseg_takes_a_layer():
+    """As its segresnet does: the loss from the config of the page, inside of MONAI's deep supervision."""
+    page = (Path(__file__).parents[1] / "docs" / "do" / "nnunet.md").read_text("utf-8")
+    config = yaml.safe_load(re.search(r"```yaml\n(loss:.*?)```", page, re.DOTALL)[1])
+    loss = DeepSupervisionLoss(ConfigParser(config["loss"]).get_parsed_content(instantiate=True))
+    heads = [field(1, 3, *size, seed=i).requires_grad_() for i, size in enumerate([(8, 8, 8), (4, 4, 4)])]
+    label = torch.randint(0, 3, (1, 1, 8, 8, 8)).double()
+    loss(heads, label).backward()
+    inner = DiceCELoss(softmax=True, to_onehot_y=True, squared_pred=True, smooth_nr=0, smooth_dr=1e-5)
+    layer = InverseEvolutionLayer(HeatDiffusion(), gain=6)
+    (expected,) = torch.autograd.grad(inner(layer(heads[0]), label), heads[0])
+    torch.testing.assert_close(heads[0].grad, expected)
+
+
+@pytest.mark.parametrize("targets", ["one", "one per head"])
+def test_gaps_of_a_label_are_those_of_each_head(targets):
+    layer, label = LAYERS["heat"], with_gaps(16, 12)[1]
+    heads = [field(2, 3, *size, seed=i).requires_grad_() for i, size in enumerate([(16, 12), (8, 6)])]
+    small = label[..., 1::2, 1::2]  # the nearest pixel
+    target = label if targets == "one" else [label, small]
+    full, half = IELLoss(nothing, layer, ignore_index=255).evolved(heads, target)
+    torch.testing.assert_close(full, layer(extend(heads[0], label != 255)))
+    torch.testing.assert_close(half, layer(extend(heads[1], small != 255)))
 
 
 def test_gaps_are_filled_as_beyond_the_border():

@@ -14,6 +14,7 @@
 import ast
 import importlib
 import importlib.metadata
+import importlib.util
 import inspect
 import os
 import pkgutil
@@ -29,6 +30,8 @@ import iels_drawings
 import monai_iels
 
 MODULES = [m.name for m in pkgutil.walk_packages(monai_iels.__path__, "monai_iels.") if "__main__" not in m.name]
+if importlib.util.find_spec("nnunetv2") is None:  # .ci/nnunet has it
+    MODULES = [name for name in MODULES if not name.startswith("monai_iels.nnunet")]
 PUBLIC = [name for name in MODULES if "._" not in name]
 
 
@@ -64,14 +67,15 @@ def test_public_names():
         "QuasiConcavityLoss",
         "RoughnessMetric",
         "SetIoUMetric",
+        "Warmup",
     ]
     for name in monai_iels.__all__:
         assert inspect.getdoc(getattr(monai_iels, name))
 
 
-ROOMS = "grid operators evolutions layers networks losses _hulls metrics transforms _errors _files _terminal"
+ROOMS = "grid operators evolutions layers warmup networks losses _hulls metrics transforms _errors _files _terminal"
 ROOMS = f"{ROOMS} _torchvision street_networks _yaml _prediction _serving _run_folder _pictures tracking handlers"
-ROOMS = f"{ROOMS} data registry bundle study _cli __main__".split()
+ROOMS = f"{ROOMS} data registry bundle study lightning nnunet _cli __main__".split()
 
 
 def imports_of(file):

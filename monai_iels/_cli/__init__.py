@@ -8,7 +8,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""The one command: ``monai-iels data|bundle|study|registry|tracking ...``, also ``python -m monai_iels ...``."""
+"""The one command: ``monai-iels data|bundle|study|registry|tracking|nnunet ...``, also ``python -m monai_iels ...``."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ _GROUPS = {
     "study": "compare variants of a training",
     "registry": "look after registered models",
     "tracking": "deliver what was tracked while a server was away",
+    "nnunet": "train with nnU-Net and a layer",
 }
 
 

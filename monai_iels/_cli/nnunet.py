@@ -1,0 +1,54 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""``monai-iels nnunet export|train``."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+_VARIABLE = "nnUNet_extTrainer"
+
+
+def add_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
+    """Add the commands about nnU-Net to the parser of ``monai-iels nnunet``."""
+    add("export", _export, f'print the line that sets {_VARIABLE}: eval "$(monai-iels nnunet export)"')
+    training = add("train", _train, "run nnUNetv2_train with our trainers: nnUNetTrainerIEL and nnUNetTrainerConvex")
+    training.add_argument("arguments", nargs=argparse.REMAINDER, help="what nnUNetv2_train takes, such as 4 2d 0")
+
+
+def _folders() -> str:
+    """Return the folders that nnU-Net should look for trainers in: those of the user, and ours."""
+    ours = str(Path(__file__).parents[1] / "nnunet" / "trainers")
+    theirs = [folder for folder in os.environ.get(_VARIABLE, "").split(os.pathsep) if folder not in ("", ours)]
+    return os.pathsep.join([*theirs, ours])
+
+
+def _export(options: argparse.Namespace) -> None:
+    print(f"export {_VARIABLE}={shlex.quote(_folders())}")
+
+
+def _train(options: argparse.Namespace) -> None:
+    from monai_iels._torchvision import make_importable
+
+    if importlib.util.find_spec("nnunetv2") is None:
+        raise ValueError("nnU-Net is not installed: install it with pip install 'monai_iels[nnunet]'")
+    os.environ[_VARIABLE] = _folders()
+    make_importable()
+    from nnunetv2.run.run_training import run_training_entry
+
+    sys.argv = ["nnUNetv2_train", *options.arguments]
+    run_training_entry()

@@ -1,0 +1,139 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""nnU-Net's trainer, with a layer between the outputs of the network and the loss."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
+from torch import nn
+
+from monai_iels.evolutions import ConvexCurveMotion, Evolution, HeatDiffusion
+from monai_iels.layers import InverseEvolutionLayer
+from monai_iels.losses import IELLoss
+from monai_iels.nnunet._settings import channels_of, read_settings, regions_of
+from monai_iels.warmup import Warmup
+
+
+class _LayerTrainer(nnUNetTrainer):
+    """Train as nnU-Net does, with a layer behind each output of the network.
+
+    The spacing is that of the plans, at each scale of deep supervision. One unit of length of a layer is the smallest
+    spacing, as pixels are elsewhere. The layer is part of the loss, which is in train mode for training steps only.
+    """
+
+    strength: ClassVar[str]
+    num_epochs: int
+    num_iterations_per_epoch: int
+
+    def __init__(
+        self,
+        plans: dict[str, Any],
+        configuration: str,
+        fold: int,
+        dataset_json: dict[str, Any],
+        device: torch.device = torch.device("cuda"),  # noqa: B008 (nnU-Net's signature)
+    ) -> None:
+        super().__init__(plans, configuration, fold, dataset_json, device)
+        if self.label_manager.has_regions and self.label_manager.has_ignore_label:
+            raise ValueError(
+                f"{self.plans_manager.dataset_name} has regions and an ignore label, and the layer cannot have both: "
+                "remove one of them from labels in dataset.json, or train with nnUNetTrainer"
+            )
+        self.unit = min(self.configuration_manager.spacing)
+        defaults = {
+            "gain": 15,
+            "reach": 6 * self.unit,
+            "radii": [radius * self.unit for radius in (5, 10, 15)],
+            "regions": None,
+            "epochs": self.num_epochs,
+            "iterations": self.num_iterations_per_epoch,
+        }
+        self.settings = read_settings(self.preprocessed_dataset_folder_base, defaults)
+        self.num_epochs = self.settings["epochs"]
+        if self.settings["iterations"] != self.num_iterations_per_epoch:
+            self.num_iterations_per_epoch = self.settings["iterations"]
+            self.num_val_iterations_per_epoch = max(1, self.num_iterations_per_epoch // 5)  # nnU-Net's proportion
+
+    def _evolution(self, spacing: tuple[float, ...]) -> Evolution:
+        raise NotImplementedError
+
+    def _strength(self, value: float) -> dict[str, float]:
+        raise NotImplementedError
+
+    def _layers(self) -> list[InverseEvolutionLayer]:
+        """Return the layer behind each output of the network."""
+        finest = [h / self.unit for h in self.configuration_manager.spacing]
+        scales = self._get_deep_supervision_scales() or [[1.0] * len(finest)]
+        value = self.settings[self.strength]
+        strength: dict[str, Any] = {"dt": 1.0, "steps": 0} if value is None else self._strength(value)
+        return [
+            InverseEvolutionLayer(self._evolution(tuple(h / s for h, s in zip(finest, scale, strict=True))), **strength)
+            for scale in scales
+        ]
+
+    def _build_loss(self) -> nn.Module:
+        layers = self._layers()
+        self.warmup = Warmup(nn.ModuleList(layers), self.settings["warmup"])
+        off, full = self.settings["warmup"] // 2, self.settings["warmup"]
+        self.print_to_log_file(f"{layers[0]}, of {len(layers)}; off before epoch {off}, works fully from epoch {full}")
+        behind = layers if self.enable_deep_supervision else layers[0]
+        return IELLoss(super()._build_loss(), behind, ignore_index=self.label_manager.ignore_label)
+
+    def on_train_epoch_start(self) -> None:
+        """Switch the layer on, with the strength of the epoch."""
+        super().on_train_epoch_start()
+        self.loss.train()
+        self.warmup(self.current_epoch)
+
+    def on_validation_epoch_start(self) -> None:
+        """Switch the layer off."""
+        super().on_validation_epoch_start()
+        self.loss.eval()
+
+    def save_checkpoint(self, filename: str) -> None:
+        """Save what nnU-Net's own trainer would, so that prediction needs nothing but nnU-Net."""
+        plain = nnUNetTrainer.__new__(nnUNetTrainer)
+        plain.__dict__ = self.__dict__
+        plain.save_checkpoint(filename)
+
+
+class nnUNetTrainerIEL(_LayerTrainer):
+    """nnU-Net's trainer with a layer of heat diffusion, against label noise; its strength is ``gain``."""
+
+    strength = "gain"
+
+    def _evolution(self, spacing: tuple[float, ...]) -> Evolution:
+        return HeatDiffusion(spacing)
+
+    def _strength(self, value: float) -> dict[str, float]:
+        return {"gain": value}
+
+
+class nnUNetTrainerConvex(_LayerTrainer):
+    """nnU-Net's trainer with a layer of curve motion, against concave outlines; its strength is ``reach``, in mm."""
+
+    strength = "reach"
+
+    def _evolution(self, spacing: tuple[float, ...]) -> Evolution:
+        has_regions = self.label_manager.has_regions
+        return ConvexCurveMotion(
+            radii=[radius / self.unit for radius in self.settings["radii"]],
+            regions=regions_of(self.settings["regions"], channels_of(self.dataset_json["labels"], has_regions)),
+            activation="sigmoid" if has_regions else "softmax",
+            spacing=spacing,
+        )
+
+    def _strength(self, value: float) -> dict[str, float]:
+        return {"reach": value / self.unit}

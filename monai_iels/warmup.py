@@ -1,0 +1,64 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""A layer that is off at first and grows, so that the network learns something before the layer works against it."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from monai_iels.layers import InverseEvolutionLayer
+
+__all__ = ["Warmup"]
+
+
+class Warmup:
+    """Set the strength of layers for each epoch: off in the first half of the warm-up, growing in the second.
+
+    Bundles, the trainers for nnU-Net, the callback for Lightning and loops of your own all use this class. It keeps no
+    state but the full time steps, so a training that is resumed needs only the number of its epoch.
+
+    Args:
+        module: a layer, or a module with layers in it: an ``IELNet``, an ``IELLoss``, a ``torch.nn.ModuleList``.
+        epochs: length of the warm-up; afterwards the layers work fully. 0 is no warm-up.
+
+    Raises:
+        ValueError: if ``epochs`` is negative or no integer, or ``module`` has no layer.
+
+    Example:
+        >>> from monai_iels import HeatDiffusion, InverseEvolutionLayer, Warmup
+        >>> layer = InverseEvolutionLayer(HeatDiffusion(spacing=2.0), dt=0.3, steps=6)
+        >>> warmup = Warmup(layer, epochs=4)
+        >>> for epoch in range(5):
+        ...     warmup(epoch)
+        ...     print(round(layer.dt, 3))
+        0.0
+        0.0
+        0.1
+        0.2
+        0.3
+    """
+
+    def __init__(self, module: nn.Module, epochs: int) -> None:
+        if not isinstance(epochs, int) or epochs < 0:
+            raise ValueError(f"Expected `epochs` to be a whole number, at least 0, got {epochs!r}.")
+        self.epochs = epochs
+        self.full = {layer: layer.dt for layer in module.modules() if isinstance(layer, InverseEvolutionLayer)}
+        if not self.full:
+            raise ValueError(f"Expected an InverseEvolutionLayer, or a module with one, got {type(module).__name__}.")
+
+    def __call__(self, epoch: int) -> None:
+        """Set the time step of each layer for an epoch; the first is 0."""
+        off = self.epochs // 2
+        growing = self.epochs + 1 - off
+        grown = max(0, epoch + 1 - off)
+        for layer, dt in self.full.items():
+            layer.dt = dt / growing * grown if grown <= growing else dt

@@ -1,0 +1,73 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""The warm-up, against the schedule of MONAI that the bundles had, and against what a layer then does."""
+
+import pytest
+import torch
+from monai.handlers import ParamSchedulerHandler
+
+from monai_iels import HeatDiffusion, IELLoss, IELNet, InverseEvolutionLayer, Warmup
+
+
+def layer(gain=15.0):
+    return InverseEvolutionLayer(HeatDiffusion(), gain=gain)
+
+
+@pytest.mark.parametrize("epochs", [0, 1, 4, 7, 20])
+def test_it_is_monai_s_linear_schedule_bit_for_bit(epochs):
+    """Numbers of trainings that were measured with it stay the same."""
+    warmed, full = layer(), layer().dt
+    warmup = Warmup(warmed, epochs)
+    for epoch in range(epochs + 4):
+        warmup(epoch)
+        assert warmed.dt == ParamSchedulerHandler._linear(0.0, epochs // 2, epochs + 1, full, epoch + 1)
+    warmup(0)  # a training that starts anew
+    assert warmed.dt == (0 if epochs > 1 else full / (epochs + 1))
+
+
+def test_a_layer_is_off_then_grows_then_is_itself():
+    u = torch.rand(1, 2, 8, 8, dtype=torch.float64)
+    warmed = layer()
+    warmup = Warmup(warmed, 4)
+    distances = []
+    for epoch in range(6):
+        warmup(epoch)
+        distances.append(float((warmed(u) - u).norm()))
+    assert distances[:2] == pytest.approx([0, 0], abs=1e-12)
+    assert 0 < distances[2] < distances[3] < distances[4] == distances[5]
+    torch.testing.assert_close(warmed(u), layer()(u), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    "container",
+    [
+        lambda *layers: torch.nn.ModuleList(layers),
+        lambda *layers: IELLoss(torch.nn.CrossEntropyLoss(), layers),
+        lambda *layers: torch.nn.Sequential(*[IELNet(torch.nn.Identity(), layer) for layer in layers]),
+    ],
+)
+def test_all_layers_of_a_module_warm_up_each_to_its_own_strength(container):
+    layers = [layer(5), layer(20)]
+    full = [layer.dt for layer in layers]
+    warmup = Warmup(container(*layers), 2)
+    for epoch, share in enumerate([0, 0.5, 1]):
+        warmup(epoch)
+        assert [layer.dt for layer in layers] == pytest.approx([share * dt for dt in full])
+
+
+def test_what_cannot_warm_up_is_refused():
+    with pytest.raises(ValueError, match="Expected `epochs` to be a whole number, at least 0, got -1"):
+        Warmup(layer(), -1)
+    with pytest.raises(ValueError, match=r"got 2\.5"):
+        Warmup(layer(), 2.5)
+    with pytest.raises(ValueError, match="Expected an InverseEvolutionLayer, or a module with one, got Identity"):
+        Warmup(torch.nn.Identity(), 3)
