@@ -25,17 +25,11 @@ def components_of(mask: np.ndarray) -> Iterator[tuple[tuple[slice, ...], np.ndar
     """Yield the box of each connected component, and the component in it; pixels that touch in a corner are one."""
     if not mask.any():
         return
-    whole = _box(mask)  # most classes of a large image fill a small part of it
+    (whole,) = ndimage.find_objects(mask.astype(np.uint8))  # most classes of a large image fill a small part of it
     numbers, _ = ndimage.label(mask[whole], np.ones((3,) * mask.ndim))
     for number, box in enumerate(ndimage.find_objects(numbers), start=1):
         place = tuple(slice(w.start + b.start, w.start + b.stop) for w, b in zip(whole, box, strict=True))
         yield place, numbers[box] == number
-
-
-def _box(mask: np.ndarray) -> tuple[slice, ...]:
-    """Return the smallest box that holds all pixels of a mask."""
-    lines = [mask.any(tuple({*range(mask.ndim)} - {axis})) for axis in range(mask.ndim)]
-    return tuple(slice(int(line.argmax()), len(line) - int(line[::-1].argmax())) for line in lines)
 
 
 def hull_volume(component: np.ndarray) -> float:
