@@ -28,7 +28,7 @@ from torch import nn
 
 from monai_iels import ConvexCurveMotion, Evolution, HeatDiffusion, InverseEvolutionLayer
 
-PATCHES = {"2d, 128x128, 4 cases": (4, 128, 128), "3d, 48x48x48, 2 cases": (2, 48, 48, 48)}
+PATCHES = {"2d, 128x128, 4 cases": (4, 128, 128), "3d, 32x32x32, 2 cases": (2, 32, 32, 32)}
 CLASSES = 3
 REPEATS = 2
 
