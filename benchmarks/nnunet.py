@@ -28,15 +28,15 @@ from torch import nn
 
 from monai_iels import ConvexCurveMotion, Evolution, HeatDiffusion, InverseEvolutionLayer
 
-PATCHES = {"2d, 128x128, 4 cases": (4, 128, 128), "3d, 48x48x48, 2 cases": (2, 48, 48, 48)}
+PATCHES = {"2d, 128x128, 4 cases": (4, 128, 128), "3d, 32x32x32, 2 cases": (2, 32, 32, 32)}
 CLASSES = 3
-REPEATS = 3
+REPEATS = 2
 
 
 def main() -> None:
     """Print a table of shares."""
     torch.set_num_threads(1)
-    print("| patch | heat, gain 15 | curve motion, reach 6 |\n|---|---|---|")
+    print("| patch | heat, gain 15 | curve motion, reach 6, one region | two regions |\n|---|---|---|---|")
     for name, (batch, *patch) in PATCHES.items():
         network = unet(len(patch))
         image = torch.randn(batch, 1, *patch)
@@ -50,7 +50,11 @@ def main() -> None:
         )
         iteration = seconds(lambda: loss(network(image), targets).backward())  # noqa: B023 (called at once)
         shares = []
-        for evolution, strength in ((HeatDiffusion, {"gain": 15}), (curves, {"reach": 6})):
+        for evolution, strength in (
+            (HeatDiffusion, {"gain": 15}),
+            (ConvexCurveMotion, {"reach": 6}),
+            (curves, {"reach": 6}),
+        ):
             layers = [
                 InverseEvolutionLayer(evolution(spacing=float(2**scale)), **strength) for scale in range(len(heads))
             ]

@@ -86,8 +86,11 @@ class _LayerTrainer(nnUNetTrainer):
     def _build_loss(self) -> nn.Module:
         layers = self._layers()
         self.warmup = Warmup(nn.ModuleList(layers), self.settings["warmup"])
-        off, full = self.settings["warmup"] // 2, self.settings["warmup"]
-        self.print_to_log_file(f"{layers[0]}, of {len(layers)}; off before epoch {off}, works fully from epoch {full}")
+        warmup = self.settings["warmup"]
+        self.print_to_log_file(
+            f"The layer behind the finest of {len(layers)} outputs is {layers[0]}. "
+            f"It is off before epoch {warmup // 2}, and works fully from epoch {warmup}."
+        )
         behind = layers if self.enable_deep_supervision else layers[0]
         return IELLoss(super()._build_loss(), behind, ignore_index=self.label_manager.ignore_label)
 
