@@ -34,7 +34,7 @@ def components_of(mask: np.ndarray) -> Iterator[tuple[tuple[slice, ...], np.ndar
 
 def _box(mask: np.ndarray) -> tuple[slice, ...]:
     """Return the smallest box that holds all pixels of a mask."""
-    lines = [mask.any(tuple({*range(mask.ndim)} - {axis})) for axis in range(mask.ndim)]
+    lines = [np.asarray(mask.any(tuple({*range(mask.ndim)} - {axis}))) for axis in range(mask.ndim)]
     return tuple(slice(int(line.argmax()), len(line) - int(line[::-1].argmax())) for line in lines)
 
 
