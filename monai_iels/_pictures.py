@@ -31,7 +31,7 @@ from monai.metrics import compute_dice
 from monai.networks.utils import one_hot
 
 from monai_iels._prediction import IGNORED, color_of
-from monai_iels._run_folder import SHOWN_METRICS
+from monai_iels._run_folder import SET_METRIC, SHOWN_METRICS
 from monai_iels.metrics import RoughnessMetric
 
 _NAMES_AS_THEY_ARE = rc_context({"text.parse_math": False})  # a name with two $ is no formula
@@ -255,7 +255,7 @@ def _window(row: Mapping[str, Tile]) -> tuple[float, float, float, float]:
 
 
 def curves(history: Sequence[Mapping[str, float]] | pd.DataFrame, file: Path) -> None:
-    """Plot loss, Dice, roughness and convexity over the epochs, with dashed lines for the truth.
+    """Plot the loss and all metrics over the epochs, with dashed lines for the truth.
 
     Args:
         history: one row per epoch.
@@ -263,7 +263,7 @@ def curves(history: Sequence[Mapping[str, float]] | pd.DataFrame, file: Path) ->
     """
     table = pd.DataFrame(history).set_index("epoch")
     figure = Figure(figsize=(11, 3))
-    plots = {"loss": "loss", **_METRICS}
+    plots = {"loss": "loss", **_measured(table)}
     margins = {"left": 0.05, "right": 0.99, "bottom": 0.17, "top": 0.9, "wspace": 0.36}
     axes = figure.subplots(1, len(plots), gridspec_kw=margins)
     for axis, (title, name) in zip(axes, plots.items(), strict=True):
@@ -277,20 +277,28 @@ def curves(history: Sequence[Mapping[str, float]] | pd.DataFrame, file: Path) ->
     figure.savefig(file, dpi=100)
 
 
+def _measured(history: pd.DataFrame) -> dict[str, str]:
+    """Return the metrics to plot, by their titles; not every data set has the first one."""
+    first = {SHOWN_METRICS[SET_METRIC]: SET_METRIC} if SET_METRIC in history else {}
+    return {**first, **_METRICS}
+
+
 @_NAMES_AS_THEY_ARE
 def study_curves(groups: Mapping[str, Mapping[str, Sequence[pd.DataFrame]]], file: Path) -> None:
-    """Plot Dice, roughness and convexity over the epochs: one row of plots per group, one line per variant.
+    """Plot all metrics over the epochs: one row of plots per group, one line per variant.
 
     Args:
         groups: for each group and variant, one table per seed, with metrics as columns and epochs as index.
         file: the PNG file.
     """
-    figure = Figure(figsize=(13, 3.4 * len(groups) + 0.3), layout="constrained")
-    axes = figure.subplots(len(groups), len(_METRICS), squeeze=False)
+    first_variants = next(iter(groups.values()))
+    metrics = _measured(next(iter(first_variants.values()))[0])
+    figure = Figure(figsize=(1 + 4 * len(metrics), 3.4 * len(groups) + 0.3), layout="constrained")
+    axes = figure.subplots(len(groups), len(metrics), squeeze=False)
     for line, (group, variants) in zip(axes, groups.items(), strict=True):
-        for axis, (title, metric) in zip(line, _METRICS.items(), strict=True):
+        for axis, (title, metric) in zip(line, metrics.items(), strict=True):
             _plot_variants(axis, variants, metric)
-            _label_epochs(axis, f"{group}: {title}" if group else title)
+            _label_epochs(axis, f"{group}\n{title}" if group else title)
         line[-1].legend(fontsize=8, loc="center left", bbox_to_anchor=(1.02, 0.5))
     figure.savefig(file, dpi=90)
 

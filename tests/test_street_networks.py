@@ -77,6 +77,21 @@ def test_a_batch_of_one_can_be_trained(architecture):
     assert all(p.grad is not None and p.grad.isfinite().all() for p in network.parameters())
 
 
+@every_architecture
+def test_batch_norms_over_several_gpus_keep_the_network(architecture):
+    """What multi_gpu_train.json makes of it is the same object, so that optimizer and checkpoints still fit."""
+    network = street_network(architecture, 5, backbones=SMALL).eval()
+    image, keys, parameters = torch.rand(1, 3, 64, 96), [*network.state_dict()], [*network.parameters()]
+    expected = network(image)
+    converted = torch.nn.SyncBatchNorm.convert_sync_batchnorm(network)
+    assert converted is network
+    assert [*converted.state_dict()] == keys
+    assert all(a is b for a, b in zip(converted.parameters(), parameters, strict=True))
+    norms = [module for module in converted.modules() if isinstance(module, torch.nn.modules.batchnorm._BatchNorm)]
+    assert {type(norm) for norm in norms} == {torch.nn.SyncBatchNorm}
+    torch.testing.assert_close(converted(image), expected)
+
+
 def test_hrnetv2_looks_at_all_four_resolutions():
     network = street_network("hrnetv2_w48", 5, backbones=SMALL)
     features = network.backbone(torch.rand(1, 3, 64, 96))

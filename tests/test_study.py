@@ -98,11 +98,20 @@ def test_an_interrupted_study_goes_on(tiny):
         assert [row["epoch"] for row in history(path)] == [1, 2, 3, 4]
 
 
-def test_a_training_is_a_process_from_its_very_start(tmp_path):
-    study = Study("s", BUNDLES / "wbc", {"a": {**TINY, "epochs": 1}}, [0], tmp_path / "s.yaml")
-    (training,) = make_plan(study, tmp_path / "out", "cpu", "synthetic", local_database(tmp_path)).trainings("parent")
-    assert TrainingProcesses(1).run(training).status == training.journal.status() == "FINISHED"
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_training_is_a_process_from_its_very_start(count, tmp_path):
+    """Or several, which torchrun starts."""
+    overrides = {**TINY, "epochs": 1, "sample_count": 20}
+    study = Study("s", BUNDLES / "wbc", {"a": overrides, "b": {**overrides, "batch_size": 3}}, [0], tmp_path / "s.yaml")
+    plan = make_plan(study, tmp_path / "out", "cpu", "synthetic", local_database(tmp_path), count)
+    training, odd = plan.trainings("parent")
+    assert TrainingProcesses(1, per_training=count).run(training).status == training.journal.status() == "FINISHED"
     assert [row["epoch"] for row in history(training.folder.path)] == [1]
+    is_shared = "DistributedDataParallel" in json.dumps(training.folder.read_config()["network"])
+    assert is_shared == (count == 2)
+    if count == 2:
+        assert TrainingProcesses(1, per_training=count).run(odd).status == "FAILED"
+        assert "must be a multiple of the 2 processes, got 3" in odd.journal.tags_and_parameters()["stopped"]
 
 
 def test_runs_are_nested_under_one_parent(tiny):

@@ -30,6 +30,7 @@ def add_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
     run.add_argument("--seeds", type=int, help="how many seeds (default: as many as the study says)")
     run.add_argument("--variants", nargs="+", metavar="NAME", help="only these, and the baselines of their groups")
     run.add_argument("--jobs", type=int, help="how many trainings at the same time (default: 1 with a GPU, else 2)")
+    run.add_argument("--processes", type=int, default=1, help="how many GPUs share each training (default: 1)")
     run.add_argument("--preset", help=_PRESETS)
     run.add_argument("--tracking_uri", help="address of a tracking server (default: the database beside the bundle)")
     report = add("report", _report, "write the page again")
@@ -49,14 +50,17 @@ def _run(options: argparse.Namespace) -> int:
 
     has_gpu = torch.cuda.is_available()
     jobs = (1 if has_gpu else min(2, os.cpu_count() or 1)) if options.jobs is None else options.jobs
-    if jobs < 1:
-        raise ValueError(f"--jobs must be at least 1, got {jobs}")
+    for name, number in (("jobs", jobs), ("processes", options.processes)):
+        if number < 1:
+            raise ValueError(f"--{name} must be at least 1, got {number}")
     study = read_study(options.study, options.seeds)
     if options.variants:
         study = select_variants(study, options.variants)
     preset = options.preset or (preset_for_a_gpu(study.bundle) if has_gpu else "cpu")
     folder = options.output_dir or study.bundle / "eval" / f"{study.name}-{preset}"
-    complete = run_study(study, folder, preset, options.dataset_dir, jobs, options.tracking_uri)
+    complete = run_study(
+        study, folder, preset, options.dataset_dir, jobs, options.tracking_uri, processes=options.processes
+    )
     _write_page(folder, folder)
     return 0 if complete else 1
 

@@ -61,12 +61,14 @@ class Plan:
         folder: where to write.
         preset: name of the settings that all variants share.
         shared: arguments of ``monai.bundle run`` that all trainings have in common.
+        processes: how many processes share each training.
     """
 
     study: Study
     folder: StudyFolder
     preset: str
     shared: Overrides
+    processes: int = 1
 
     @property
     def synthetic(self) -> bool:
@@ -88,7 +90,9 @@ class Plan:
         return Training(variant, seed, folder, {**self.shared, **self.study.variants[variant], **own})
 
 
-def make_plan(study: Study, output_dir: Path, preset: str, dataset_dir: str, tracking_uri: str | None) -> Plan:
+def make_plan(
+    study: Study, output_dir: Path, preset: str, dataset_dir: str, tracking_uri: str | None, processes: int = 1
+) -> Plan:
     """Return the plan of a study, with absolute paths.
 
     Raises:
@@ -98,9 +102,10 @@ def make_plan(study: Study, output_dir: Path, preset: str, dataset_dir: str, tra
     if preset not in known:
         raise ValueError(f"--preset: there is no preset '{preset}'; choose from {', '.join(known)}")
     folder = StudyFolder(output_dir)
+    config = training_config(study.bundle)
     shared = {
         **known[preset],
-        "config_file": str(training_config(study.bundle)),
+        "config_file": str(config) if processes == 1 else [str(config), str(config.with_stem("multi_gpu_train"))],
         "bundle_root": str(study.bundle),
         "dataset_dir": dataset_dir if dataset_dir == "synthetic" else os.path.abspath(dataset_dir),
         "output_dir": str(folder.path),
@@ -108,7 +113,7 @@ def make_plan(study: Study, output_dir: Path, preset: str, dataset_dir: str, tra
         "tracking_uri": choose_address(tracking_uri, study.bundle, folder.path),
         "experiment_name": f"{study.bundle.name}-{study.name}",
     }
-    return Plan(study, folder, preset, shared)
+    return Plan(study, folder, preset, shared, processes)
 
 
 def check_unchanged(plan: Plan) -> None:
@@ -166,6 +171,8 @@ def _command(plan: Plan, variants: list[str], seeds: int) -> str:
     words = ["monai-iels", "study", "run", file, "--preset", plan.preset, "--seeds", str(seeds)]
     if set(variants) < set(read_study(study.file).variants):
         words += ["--variants", *variants]
+    if plan.processes > 1:
+        words += ["--processes", str(plan.processes)]
     if not plan.synthetic:
         words += ["--dataset_dir", "DIR"]
     return shlex.join(words)

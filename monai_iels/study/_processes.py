@@ -24,6 +24,8 @@ from monai_iels.study._plan import Training
 
 logger = logging.getLogger(__name__)
 
+_TORCHRUN = "torch/distributed/elastic/multiprocessing/api.py:"
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -41,10 +43,12 @@ class TrainingProcesses:
     Args:
         threads: how many threads a training may use; None sets no limit.
         environment: variables for the trainings in addition to those of this process: where to track, and the password.
+        per_training: how many processes share a training.
     """
 
     threads: int | None
     environment: dict[str, str] = field(default_factory=dict, repr=False)
+    per_training: int = 1
     stopped: bool = False
     children: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
@@ -56,7 +60,10 @@ class TrainingProcesses:
         folder = training.folder
         write_json(training.arguments, folder.study_arguments)
         resume = folder.can_resume and training.journal.status() != "FAILED"
-        command = [sys.executable, "-m", "monai.bundle", "run"]
+        command = [sys.executable]
+        if self.per_training > 1:
+            command += ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={self.per_training}"]
+        command += ["-m", "monai.bundle", "run"]
         command += ["--args_file", str(folder.study_arguments), "--resume", str(resume)]
         limits = {"OMP_NUM_THREADS": str(self.threads)} if self.threads else {}
         environment = {**limits, **os.environ, **self.environment}
@@ -112,5 +119,10 @@ def _follow(child: subprocess.Popen[bytes], training: Training, begin: int) -> i
 
 
 def _last_line(log: Path) -> str:
+    """Return what a training said last, before torchrun reports that its processes failed."""
     lines = log.read_text("utf-8", errors="replace").splitlines()
+    reports = [number for number, line in enumerate(lines) if _TORCHRUN in line]
+    while reports:
+        lines = lines[: reports[-1]]
+        reports = [number for number in reports[:-1] if number == len(lines) - 1]
     return next((line[:300] for line in reversed(lines) if line.strip()), "")

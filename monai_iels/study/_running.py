@@ -23,6 +23,7 @@ from monai.bundle import ConfigParser
 from monai_iels._errors import first_line
 from monai_iels._terminal import duration
 from monai_iels.bundle._data import list_data
+from monai_iels.bundle._keys import training_config
 from monai_iels.study._definition import Study, check_overrides
 from monai_iels.study._plan import Plan, Training, check_unchanged, make_plan, write_summary
 from monai_iels.study._processes import Outcome, TrainingProcesses
@@ -39,6 +40,7 @@ def run_study(
     jobs: int = 1,
     tracking_uri: str | None = None,
     backend: str = "threading",
+    processes: int = 1,
 ) -> bool:
     """Train each variant with each seed, except those that are finished.
 
@@ -50,6 +52,7 @@ def run_study(
         jobs: how many trainings run at the same time.
         tracking_uri: address of a tracking server; by default the database beside the bundle, as for a training.
         backend: the joblib backend that runs the trainings.
+        processes: how many processes share each training, one per GPU; torchrun starts them.
 
     Returns:
         whether all trainings are finished.
@@ -57,7 +60,7 @@ def run_study(
     Raises:
         ValueError: if the preset or a key is unknown, the data are wrong, or the folder belongs to another study.
     """
-    plan = make_plan(study, output_dir, preset, dataset_dir, tracking_uri)
+    plan = make_plan(study, output_dir, preset, dataset_dir, tracking_uri, processes)
     check_overrides(study)
     check_unchanged(plan)
     source = "the embedded sample: these images are drawn" if plan.synthetic else plan.shared["dataset_dir"]
@@ -69,7 +72,7 @@ def run_study(
         write_summary(plan)
         trainings = plan.trainings(run_id)
         try:
-            outcomes = _train(trainings, jobs, backend, environment_for(plan.shared["tracking_uri"]))
+            outcomes = _train(trainings, jobs, backend, environment_for(plan.shared["tracking_uri"]), processes)
         except BaseException as error:
             journal.append("status", status="FAILED" if isinstance(error, Exception) else "KILLED")
             _deliver([journal])
@@ -84,7 +87,7 @@ def run_study(
 
 def _prepare_data(plan: Plan) -> None:
     """Check the data before the first training, and unpack or draw them once for all trainings."""
-    parser = ConfigParser(ConfigParser.load_config_file(plan.shared["config_file"]))
+    parser = ConfigParser(ConfigParser.load_config_file(training_config(plan.study.bundle)))
     parser.update(plan.shared)
     list_data(parser)
 
@@ -107,7 +110,9 @@ def _open_parent(journal: Journal, plan: Plan) -> str:
         ) from None
 
 
-def _train(trainings: Sequence[Training], jobs: int, backend: str, environment: dict[str, str]) -> list[Outcome]:
+def _train(
+    trainings: Sequence[Training], jobs: int, backend: str, environment: dict[str, str], count: int
+) -> list[Outcome]:
     """Run the trainings that are not finished, log how it goes, and return how they ended."""
     todo = [training for training in trainings if training.journal.status() != "FINISHED"]
     if len(todo) < len(trainings):
@@ -115,8 +120,8 @@ def _train(trainings: Sequence[Training], jobs: int, backend: str, environment: 
     if todo:
         first = "; ".join(f"{training.variant} (seed {training.seed})" for training in todo[:jobs])
         logger.info(f"Training: {first}{' ...' if len(todo) > jobs else ''}")
-    threads = max(1, joblib.cpu_count() // jobs) if backend == "threading" else None
-    processes = TrainingProcesses(threads, environment)
+    threads = max(1, joblib.cpu_count() // (jobs * count)) if backend == "threading" else None
+    processes = TrainingProcesses(threads, environment, count)
     done: list[Outcome] = []
     try:
         with _terminable():
