@@ -374,7 +374,7 @@ def test_a_predictor_that_loads_otherwise_is_refused(spoiled, sharp, server):
     config = _inference_config(RunFolder(sharp))
     sentence = "of its labels differ from the bundle's"
     with server_in_use(server.uri), mlflow.start_run(), pytest.raises(RuntimeError, match=sentence):
-        _log_predictor(RunFolder(sharp), config)
+        _log_predictor(RunFolder(sharp), config, set())
 
 
 @pytest.mark.parametrize("spoiled", ["weights"], indirect=True)
