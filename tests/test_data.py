@@ -1766,7 +1766,7 @@ def test_a_case_that_the_table_lacks(patients, tmp_path):
     shutil.copytree(patients, tmp_path / "copy")
     table = tmp_path / "copy" / "patients.csv"
     table.write_text(table.read_text().replace("p07_1,", "p99_1,").replace("p08_0,", "p08_0.png,"))
-    with pytest.raises(ValueError, match="patients.csv for 1 of 60 images: p07_1.png; add it to the table"):
+    with pytest.raises(ValueError, match=r"patients.csv for 1 of 60 images: p07_1.png; add it to the table"):
         paired_datalists(tmp_path / "copy", group="patient", table="patients.csv")
 
 
