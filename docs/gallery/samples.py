@@ -19,9 +19,11 @@ those, since some of the data sets may not be passed on.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -56,14 +58,21 @@ def main(arguments: Sequence[str] = ()) -> None:
             sheet(source, roots, Path(folder) / "cache", options.output / f"sample_{source.name}.png")
 
 
-def sheet(source: Source, roots: list[Path], cache: Path, file: Path) -> None:
+@cache
+def colors_of(source: Source) -> list[list[int]] | None:
+    """Return the official colors of a data set's classes, if it has any, from its bundle."""
+    file = Path(__file__).parents[2] / "bundles" / source.name / "configs" / "train.json"
+    return json.loads(file.read_text("utf-8"))["colors"]
+
+
+def sheet(source: Source, roots: list[Path], cache_dir: Path, file: Path) -> None:
     """Show some cases of each root in two rows."""
-    columns = COLUMNS_OF_STREETS if source.colors else COLUMNS
-    height = WIDTH / columns * (0.5 if source.colors else 1.0)
+    columns = COLUMNS_OF_STREETS if colors_of(source) else COLUMNS
+    height = WIDTH / columns * (0.5 if colors_of(source) else 1.0)
     size = (WIDTH, 2 * height * len(roots) + 0.4)
     figure, axes = plt.subplots(2 * len(roots), columns, figsize=size, constrained_layout=True)
     for rows, root in zip(axes.reshape(len(roots), 2, columns), roots, strict=True):
-        cases = source.read(root, cache_dir=cache)["training"]
+        cases = source.read(root, cache_dir=cache_dir)["training"]
         for column, case in enumerate(cases[:: max(1, len(cases) // columns)][:columns]):
             image, label = pixels(str(case["image"]), as_rgb), pixels(str(case["label"]), as_mask)
             image = np.clip(image / np.percentile(image, 99.5), 0, 1)
@@ -85,11 +94,11 @@ def pixels(file: str, converter: Callable[[Image.Image], Image.Image]) -> np.nda
 
 def name_classes(figure: Figure, source: Source, title: str) -> None:
     """Say which color stands for which class: in the title, or in a legend where there are many."""
-    if source.colors:
+    if colors_of(source):
         figure.suptitle(f"{title}: official colors, ignored pixels black", fontsize=11)
         patches = [
             Patch(color=np.divide(color, 255), label=name)
-            for name, color in zip(source.classes, source.colors, strict=True)
+            for name, color in zip(source.classes, colors_of(source), strict=True)
         ]
         figure.legend(handles=patches, loc="outside lower center", ncols=10, fontsize=9, frameon=False)
         return
@@ -99,11 +108,11 @@ def name_classes(figure: Figure, source: Source, title: str) -> None:
 
 def show_label(axis: Axes, image: np.ndarray, label: np.ndarray, source: Source) -> None:
     """Show a label in the official colors, or else a close-up of the image with outlines."""
-    if source.colors is None:
+    if colors_of(source) is None:
         close_up(axis, image, label, source)
         return
     colors = np.zeros((256, 3), np.uint8)
-    colors[: len(source.colors)] = source.colors
+    colors[: len(colors_of(source))] = colors_of(source)
     axis.imshow(colors[label.astype(np.uint8)])
 
 
