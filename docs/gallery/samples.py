@@ -23,7 +23,6 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from functools import cache
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -58,21 +57,20 @@ def main(arguments: Sequence[str] = ()) -> None:
             sheet(source, roots, Path(folder) / "cache", options.output / f"sample_{source.name}.png")
 
 
-@cache
 def colors_of(source: Source) -> list[list[int]] | None:
     """Return the official colors of a data set's classes, if it has any, from its bundle."""
     file = Path(__file__).parents[2] / "bundles" / source.name / "configs" / "train.json"
     return json.loads(file.read_text("utf-8"))["colors"]
 
 
-def sheet(source: Source, roots: list[Path], cache_dir: Path, file: Path) -> None:
+def sheet(source: Source, roots: list[Path], cache: Path, file: Path) -> None:
     """Show some cases of each root in two rows."""
     columns = COLUMNS_OF_STREETS if colors_of(source) else COLUMNS
     height = WIDTH / columns * (0.5 if colors_of(source) else 1.0)
     size = (WIDTH, 2 * height * len(roots) + 0.4)
     figure, axes = plt.subplots(2 * len(roots), columns, figsize=size, constrained_layout=True)
     for rows, root in zip(axes.reshape(len(roots), 2, columns), roots, strict=True):
-        cases = source.read(root, cache_dir=cache_dir)["training"]
+        cases = source.read(root, cache_dir=cache)["training"]
         for column, case in enumerate(cases[:: max(1, len(cases) // columns)][:columns]):
             image, label = pixels(str(case["image"]), as_rgb), pixels(str(case["label"]), as_mask)
             image = np.clip(image / np.percentile(image, 99.5), 0, 1)
