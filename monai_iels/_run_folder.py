@@ -49,6 +49,18 @@ def deciding_metric(measured: Container[str]) -> str:
     return SET_METRIC if SET_METRIC in measured else KEY_METRIC
 
 
+def best_and_last(history: pd.DataFrame) -> tuple[pd.Series, pd.Series] | None:
+    """Return the rows of the best and of the last validated epoch; None if no epoch was validated."""
+    decides = deciding_metric(history)
+    validated = history.dropna(subset=[decides]) if decides in history else history.head(0)
+    return None if validated.empty else (validated.loc[validated[decides].idxmax()], validated.iloc[-1])
+
+
+def scores_of(epoch: pd.Series) -> dict[str, float]:
+    """Return the Dice of an epoch, and the deciding metric if it is another one."""
+    return {name: float(epoch[name]) for name in (KEY_METRIC, deciding_metric(epoch))}
+
+
 class RunFolder:
     """Everything that a training writes, and what is made from its weights later.
 
@@ -195,13 +207,8 @@ class RunFolder:
 
     def best_scores(self) -> dict[str, float]:
         """Return Dice, and the deciding metric if it is another one, of the best epoch; 0 if nothing was measured."""
-        history = self.read_history()
-        decides = deciding_metric(history)
-        validated = history.dropna(subset=[decides]) if decides in history else history.head(0)
-        if validated.empty:
-            return {KEY_METRIC: 0.0}
-        best = validated.loc[validated[decides].idxmax()]
-        return {name: float(best[name]) for name in (KEY_METRIC, decides)}
+        found = best_and_last(self.read_history())
+        return scores_of(found[0]) if found else {KEY_METRIC: 0.0}
 
     def read_config(self) -> dict[str, Any]:
         """Return the config that the run began with."""

@@ -35,6 +35,14 @@ def pytest_xdist_auto_num_workers(config):
     return min(cores, 8) if any(Path(word).is_dir() for word in config.args) else 0
 
 
+def pytest_configure(config):
+    """Let all workers share the process that imports MONAI for their programs; it imports while they do."""
+    if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
+        from programs import start_helper
+
+        start_helper()
+
+
 def pytest_collection_finish():
     gc.freeze()  # what was imported stays; looking through it again and again takes a tenth of the time
 

@@ -17,9 +17,12 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
+from functools import cache
 from pathlib import Path
 
 import numpy as np
+from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 from monai.bundle import create_workflow
 from PIL import Image
 
@@ -48,7 +51,24 @@ def options(name, output, **more):
     """Return the overrides of a run that takes seconds."""
     common = {"bundle_root": str(BUNDLES / name), "output_dir": str(output), "features": FEATURES, "epochs": 2}
     common["tracking_uri"] = local_database(output)
+    if more.get("track") and "tracking_uri" not in more:
+        new_database(output)
     return {**common, "learning_rate": 0.003, "track": False, "pictures": False, **SMALL[name], **more}
+
+
+def new_database(folder):
+    """Put an empty database of MLflow's into a folder, and return its address; MLflow would take seconds to make it."""
+    if not (Path(folder) / "mlflow.db").exists():
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        shutil.copy(_empty_database(), folder)
+    return local_database(folder)
+
+
+@cache
+def _empty_database():
+    folder = Path(tempfile.mkdtemp())
+    SqlAlchemyStore(local_database(folder), "mlflow-artifacts:/")  # files of its first experiment go to a server
+    return folder / "mlflow.db"
 
 
 def configs(name, *files):

@@ -36,6 +36,7 @@ from pathlib import Path
 
 IMPORTED = ("monai.bundle", "monai_iels.bundle", "monai_iels.study", "monai_iels.handlers", "fire", "torch._dynamo")
 IMPORTED += ("mlflow.store.tracking.sqlalchemy_store", "mlflow.cli", "mlflow.server.fastapi_app", "uvicorn.main")
+IMPORTED += ("torch.distributed.run",)
 ADDRESS = "MONAI_IELS_TEST_PROGRAMS"  # where the helper listens, for this process and its programs
 RUNNING = set()
 
@@ -114,27 +115,28 @@ def free_port():
 
 @cache
 def start_helper():
-    """Start the helper process, unless one listens already; it ends with this one, when its input closes."""
-    if ADDRESS not in os.environ:
-        os.environ[ADDRESS] = tempfile.mktemp(prefix="programs-")
-        helper = subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        helper.stdout.readline()  # it listens
-        return helper
-    return None
+    """Start the helper process, unless there is one; it ends with this one, when its input closes.
+
+    Whoever asks it for a program before it has imported everything waits for its answer.
+    """
+    if ADDRESS in os.environ:
+        return None
+    os.environ[ADDRESS] = tempfile.mktemp(prefix="programs-")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(os.environ[ADDRESS])
+        listener.listen()
+        command = [sys.executable, __file__, str(listener.fileno())]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[listener.fileno()])
 
 
-def serve():
+def serve(listener):
     """Import MONAI, then fork a process for each connection, until the standard input closes."""
     for module in IMPORTED:
         importlib.import_module(module)
     for module in [name for name in sys.modules if name.startswith("mlflow.server")]:
         del sys.modules[module]  # it reads the environment when it is imported, so each program imports it anew
     sys.modules["monai_iels.handlers"].LayerPictures.__init__.__defaults__ = (None, 1)  # as in conftest.py
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(os.environ[ADDRESS])
-    listener.listen()
     gc.freeze()  # else each program frees what was imported when it ends, which takes seconds
-    print("ready", flush=True)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while sys.stdin not in select.select([sys.stdin, listener], [], [])[0]:
         with Connection(listener.accept()[0].detach()) as connection:
@@ -191,6 +193,6 @@ def stand_in(target, *arguments):
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["-m"]:
-        stand_in(*sys.argv[2:])
-    serve()
+    if "-m" in sys.argv[1:3]:  # torchrun has -u before it
+        stand_in(*sys.argv[sys.argv.index("-m") + 1 :])
+    serve(socket.socket(fileno=int(sys.argv[1])))

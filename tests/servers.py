@@ -23,7 +23,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import mlflow
-from helpers import configs, words
+from helpers import configs, new_database, words
 from helpers import options as small_options
 from programs import Program, free_port
 
@@ -38,7 +38,7 @@ class Server:
 
     def __init__(self, folder, store=None):
         self.folder, self.port = folder, free_port()
-        self.store = store or f"sqlite:///{folder / 'server.db'}"
+        self.store = store or new_database(folder)
         self.uri = f"http://127.0.0.1:{self.port}"
         self.start()
 

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 
 from monai_iels._cli import main
 from monai_iels._files import write_json
@@ -235,8 +236,11 @@ def test_a_name_is_drawn_as_it_is(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", COMMITTED)
-def test_a_committed_study_comes_out_the_same(name, tmp_path):
+def test_a_committed_study_comes_out_the_same(name, tmp_path, monkeypatch):
+    """Its numbers and its page; of one study the pictures are drawn, too, which takes most of the time."""
     folder = RESULTS / name
+    if name != "refuge-convexity":
+        monkeypatch.setattr(Figure, "savefig", lambda figure, file, **_: file.touch())
     assert main(["study", "report", str(folder), "--output_dir", str(tmp_path)]) == 0
     assert (tmp_path / "panels.png").exists() == (folder / "panels.png").exists()
     assert (tmp_path / "results.json").read_bytes() == (folder / "results.json").read_bytes()

@@ -18,9 +18,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from helpers import BUNDLES, command, configs, run
+from helpers import BUNDLES, configs, run
 from monai.bundle import ConfigParser, create_workflow
 from PIL import Image
+from programs import Program
 from scipy import ndimage
 
 from monai_iels._serving import SegmentationModel
@@ -156,8 +157,16 @@ def test_the_documented_command_in_a_process_of_its_own(judged, cases, tmp_path)
     folder.mkdir()
     image.save(folder / "one.png")
     image.resize((4 * image.width, 4 * image.height), Image.Resampling.BICUBIC).save(folder / "four.png")
-    done = command("--args_file", output / "inference.json", "--dataset_dir", folder, "--predictions", tmp_path / "out")
-    assert done.returncode == 0, done.stderr
+    words = [
+        "run",
+        "--args_file",
+        output / "inference.json",
+        "--dataset_dir",
+        folder,
+        "--predictions",
+        tmp_path / "out",
+    ]
+    assert Program("monai.bundle", *words, stdout=tmp_path / "log").wait() == 0, (tmp_path / "log").read_text()
     labels = {stem: Image.open(tmp_path / "out" / f"{stem}_label.png") for stem in ("one", "four")}
     back = labels["four"].resize(image.size, Image.Resampling.NEAREST)
     assert dice(np.asarray(back), np.asarray(labels["one"]), written(name)) >= 0.97

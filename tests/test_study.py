@@ -26,14 +26,15 @@ from types import SimpleNamespace
 
 import mlflow
 import numpy as np
+import programs
 import pytest
 import torch
 from filelock import FileLock
-from helpers import BUNDLES, FEATURES, history, run
+from helpers import BUNDLES, FEATURES, history, new_database, run
 from monai.bundle import ConfigParser
 from monai.data import MetaTensor
 from monai.transforms import Compose
-from programs import Program
+from programs import Program, start_helper
 from servers import Gate, files_with, wait_for
 
 from monai_iels._cli import main
@@ -63,6 +64,7 @@ def tiny(tmp_path_factory):
     drawn = {**TINY, "pictures": True}
     variants = {"U-Net": {**drawn, "iel_steps": 0}, "U-Net + IEL": drawn, "broken": {**TINY, "loss": "$1 / 0"}}
     shutil.copytree(BUNDLES / "wbc", folder / "bundles" / "wbc")
+    new_database(folder / "bundles" / "mlflow")
     file = write_study(folder / "tiny.yaml", variants, bundle=str(folder / "bundles" / "wbc"))
     out = folder / "out"
     command = ["study", "run", file, "--output_dir", out, "--jobs", "2"]
@@ -99,11 +101,12 @@ def test_an_interrupted_study_goes_on(tiny):
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_a_training_is_a_process_from_its_very_start(count, tmp_path):
-    """Or several, which torchrun starts."""
+def test_a_training_is_a_process_or_several_that_torchrun_starts(count, tmp_path, monkeypatch):
+    start_helper()
+    monkeypatch.setattr("monai_iels.study._processes.sys.executable", programs.__file__)
     overrides = {**TINY, "epochs": 1, "sample_count": 20}
     study = Study("s", BUNDLES / "wbc", {"a": overrides, "b": {**overrides, "batch_size": 3}}, [0], tmp_path / "s.yaml")
-    plan = make_plan(study, tmp_path / "out", "cpu", "synthetic", local_database(tmp_path), count)
+    plan = make_plan(study, tmp_path / "out", "cpu", "synthetic", new_database(tmp_path), count)
     training, odd = plan.trainings("parent")
     assert TrainingProcesses(1, per_training=count).run(training).status == training.journal.status() == "FINISHED"
     assert [row["epoch"] for row in history(training.folder.path)] == [1]

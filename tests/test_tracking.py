@@ -26,7 +26,7 @@ from pathlib import Path
 
 import mlflow
 import pytest
-from helpers import BUNDLES, FEATURES, configs, history, run
+from helpers import BUNDLES, FEATURES, TWO_LEVELS, configs, history, new_database, run
 from mlflow.exceptions import MlflowException
 from monai.bundle import create_workflow
 from servers import Gate, Server, files_with, free_port, options, runs_of, start_process, steps_of, wait_for
@@ -161,7 +161,7 @@ def test_trainings_of_a_project_share_one_database(tmp_path):
 
 
 def test_trainings_may_tell_of_the_same_data_at_the_same_moment(tmp_path):
-    uri, journals = local_database(tmp_path), [Journal(tmp_path / str(number)) for number in range(8)]
+    uri, journals = new_database(tmp_path), [Journal(tmp_path / str(number)) for number in range(8)]
     for journal in journals:
         journal.begin(tracking_uri=uri, experiment="e", name="n")
         deliver(journal)
@@ -342,7 +342,7 @@ def test_two_trainings_at_once_stay_apart(server, tmp_path):
 
 def test_what_a_server_refuses_for_good_does_not_hold_up_the_rest(tmp_path, caplog):
     journal = Journal(tmp_path / "tracking")
-    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    uri = new_database(tmp_path)
     journal.begin(key="k", tracking_uri=uri, experiment="e", name="n")
     journal.append("params", values={"a": 1})
     journal.append("params", values={"a": 2})  # MLflow never takes another value
@@ -386,7 +386,7 @@ def test_a_run_ends_and_goes_on(tmp_path):
 
 def test_a_resumed_run_records_what_is_new(tmp_path):
     """Metrics that were recorded before are not recorded again, and only settings that changed become tags."""
-    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    uri = new_database(tmp_path)
     for resume, epochs in ((False, 2), (True, 3), (True, 2)):
         recorder = Recorder(tmp_path / "tracking", "e", f"run with {epochs}")
         settings = {"epochs": epochs, "seed": 0, "resume": resume}
@@ -466,6 +466,7 @@ def test_a_password_is_used_and_written_nowhere(password, server, tmp_path, capf
         overrides = options(
             "wbc", tmp_path, epochs=1, experiment_name=name, tracking_uri=f"http://me:{password}@{gate.host}"
         )
+        overrides["network_def"] = TWO_LEVELS
         extra = {"register_model": "secret", "tracking": "mlflow"} if "@" in password else {}
         run(configs("wbc", "train"), **overrides, **extra)
         run(configs("wbc", "train", "evaluate"), **overrides)
@@ -611,9 +612,7 @@ def test_a_mark_from_elsewhere_leads_to_no_other_run(server, tmp_path):
 
 def test_a_journal_is_delivered_to_another_server(server, tmp_path, monkeypatch, capsys, caplog):
     """By --tracking_uri, or MLFLOW_TRACKING_URI; what went to the first one and is not kept is told."""
-    first, second = (f"sqlite:///{tmp_path / name / 'mlflow.db'}" for name in ("first", "second"))
-    for name in ("first", "second"):
-        (tmp_path / name).mkdir()
+    first, second = (new_database(tmp_path / name) for name in ("first", "second"))
     journal = new_journal(tmp_path / "out" / "tracking", first)
     (tmp_path / "a.txt").write_text("a")
     journal.add_file(tmp_path / "a.txt")

@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,8 @@ from ignite.metrics import Average
 from monai.utils import string_list_all_gather
 
 from monai_iels._files import atomic, write_table
-from monai_iels._pictures import Colors, Panel, classes_of, contact_sheet, curves, tiles
-from monai_iels._run_folder import OF_TRUTH, SHOWN_METRICS, RunFolder, deciding_metric
+from monai_iels._pictures import Colors, Panel, Tile, classes_of, contact_sheet, curves, tiles
+from monai_iels._run_folder import OF_TRUTH, SHOWN_METRICS, RunFolder, best_and_last
 from monai_iels._terminal import bundle_command, duration, shown
 from monai_iels.handlers._phases import Phases, attach
 from monai_iels.metrics import SetIoUMetric
@@ -128,17 +128,14 @@ class TrainingReport:
     @idist.one_rank_only()
     def summarize(self, engine: Any) -> None:
         """Log what came out, where it is, and what to do next."""
-        decides = deciding_metric(self.history)
-        if decides not in self.history:
+        found = best_and_last(self.history)
+        if found is None:
             return
+        best, last = found
         with atomic(self.folder.curves) as part:
             curves(self.history.to_dict("records"), part)
-        validated = self.history.dropna(subset=[decides])
-        if validated.empty:
-            return
-        best, last = validated.loc[validated[decides].idxmax()], validated.iloc[-1]
-        truth = {name.removesuffix(OF_TRUTH): value for name, value in best.items() if name.endswith(OF_TRUTH)}
-        table = pd.DataFrame({"best": best, "last": last, "truth": pd.Series(truth, dtype=float)})
+        truth = best[best.index.str.endswith(OF_TRUTH)].rename(lambda name: name.removesuffix(OF_TRUTH))
+        table = pd.DataFrame({"best": best, "last": last, "truth": truth})
         table = table.reindex(SHOWN_METRICS).dropna(how="all").rename(index=SHOWN_METRICS)
         pictures = (self.folder.curves, self.folder.last_picture, self.folder.best_picture)
         lines = [
@@ -200,7 +197,8 @@ class EvaluationReport:
             raise ValueError(
                 f"an evaluation runs in one process, got {idist.get_world_size()}; run it without torchrun"
             )
-        self.panels: list[Panel] = []
+        self.names: list[str] = []
+        self.rows: list[dict[str, Tile]] = []
         self.iou = SetIoUMetric(self.include_background, "none")
         self.shown = [*self.classes][0 if self.include_background else 1 :]
         self.diagonals: list[float] = []
@@ -209,16 +207,17 @@ class EvaluationReport:
         engine.add_event_handler(Events.COMPLETED, self.write)
 
     def collect(self, engine: Any) -> None:
-        """Keep a small picture of each case."""
+        """Keep the name of each case, and a small picture if there will be any."""
         for item, output in zip(engine.state.batch, engine.state.output, strict=True):
             image, truth, guess = (output[key].detach().cpu() for key in ("image", "label", "pred"))
             self.iou(guess[None], truth[None])
             self.diagonals.append(float(np.linalg.norm(truth.shape[1:])))
             self.units.add(_unit(item["image"]))
-            known = {"truth": truth, "prediction": guess}
-            pixels = {name: classes_of(x, not self.include_background).numpy() for name, x in known.items()}
-            row = tiles(image.numpy(), pixels, largest=256)
-            self.panels.append(Panel(_name(item), 0.0, row))
+            self.names.append(_name(item))
+            if self.pictures:
+                known = {"truth": truth, "prediction": guess}
+                pixels = {name: classes_of(x, not self.include_background).numpy() for name, x in known.items()}
+                self.rows.append(tiles(image.numpy(), pixels, largest=256))
 
     def write(self, engine: Any) -> None:
         """Write the tables and the sheet."""
@@ -233,7 +232,7 @@ class EvaluationReport:
         write_table(pd.DataFrame({"class": self.shown, "iou_of_all_cases": ious}), classes_file)
         files = [cases_file, summary_file, classes_file]
         if self.pictures:
-            panels = [replace(p, score=score) for p, score in zip(self.panels, cases["mean_dice"], strict=True)]
+            panels = [Panel(*case) for case in zip(self.names, cases["mean_dice"], self.rows, strict=True)]
             scored = [p for p in panels if not np.isnan(p.score)]
             with atomic(sheet_file) as part:
                 contact_sheet(scored or panels, self.classes, part, colors=self.colors)
@@ -261,7 +260,7 @@ class EvaluationReport:
         """Return one row per case: each metric's mean over classes or regions, and its parts if there are several."""
         groups = [[self.classes[index] for index in group] for group in self.regions or ()]
         regions = self.shown if self.regions is None else ["+".join(group) for group in groups]
-        cases: dict[str, Any] = {"case": [p.name for p in self.panels]}
+        cases: dict[str, Any] = {"case": self.names}
         for name, details in metric_details.items():
             metric, values = name.removeprefix("val_"), _per_part(details)
             if metric.startswith("hausdorff"):

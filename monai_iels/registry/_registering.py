@@ -19,7 +19,7 @@ import logging
 import os
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -117,13 +117,11 @@ def server_in_use(uri: str) -> Iterator[None]:
             mlflow.set_registry_uri("")
 
 
-def _register(folder: RunFolder, name: str, run_id: str, tags: Mapping[str, str]) -> None:
+def _register(folder: RunFolder, name: str, run_id: str, tags: dict[str, str]) -> None:
     client = mlflow.MlflowClient()
     models = _log_models(client, folder, name, run_id)
-    versions = {model: str(mlflow.register_model(uri, model).version) for model, uri in models.items()}
+    versions = {model: str(mlflow.register_model(uri, model, tags=tags).version) for model, uri in models.items()}
     for model, version in versions.items():
-        for key, value in tags.items():
-            client.set_model_version_tag(model, version, key, value)
         client.set_registered_model_alias(model, "candidate", version)
         is_champion = beats_champion(client, model, tags)
         if is_champion:
@@ -195,9 +193,10 @@ def _log_predictor(folder: RunFolder, config: dict[str, Any], packages: set[str]
     It has no schema of inputs, since MLflow would turn any numbers into bytes without a word; it checks them itself.
     This package is on no package index: a network that it defines takes a copy of it along.
     """
-    distributions = importlib.metadata.packages_distributions()
-    required = {"scipy"} if _OURS in packages else set()
-    required |= {name for package in packages - {_OURS} for name in distributions.get(package, ())}
+    required, others = {"scipy"} if _OURS in packages else set(), packages - {_OURS}
+    if others:  # to look through all installed packages takes a second
+        distributions = importlib.metadata.packages_distributions()
+        required |= {name for package in others for name in distributions.get(package, ())}
     further = sorted(f"{name}=={importlib.metadata.version(name).partition('+')[0]}" for name in required)
     params = [
         ParamSpec("probabilities", "boolean", False),

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from monai_iels._run_folder import KEY_METRIC, RunFolder, deciding_metric
+from monai_iels._run_folder import RunFolder, best_and_last, scores_of
 from monai_iels.tracking._courier import Courier
 from monai_iels.tracking._journal import RESUMED, Journal
 from monai_iels.tracking._pages import how_to_look
@@ -117,21 +117,15 @@ class Recorder:
 
     def log_best_and_last(self, folder: RunFolder, model: str) -> None:
         """Record the weights of the best epoch as a model, and Dice and what decides of the best and the last epoch."""
-        history = folder.read_history()
-        decides = deciding_metric(history)
-        if self._courier is None or decides not in history:
+        found = best_and_last(folder.read_history())
+        if self._courier is None or found is None:
             return
-        scores = history.set_index("epoch").dropna(subset=[decides])[list(dict.fromkeys((KEY_METRIC, decides)))]
-        if len(scores) == 0:
-            return
-        best, last = int(scores[decides].idxmax()), int(scores.index[-1])
         of_best, of_last = (
-            {f"{which}_{name}": float(score) for name, score in scores.loc[epoch].items()}
-            for which, epoch in (("best", best), ("last", last))
+            {"step": int(epoch["epoch"]), "values": {f"{which}_{name}": x for name, x in scores_of(epoch).items()}}
+            for which, epoch in zip(("best", "last"), found, strict=True)
         )
-        weights = str(folder.best_weights)
-        self.journal.append("metrics", step=last, values=of_last)
-        self.journal.append("model", name=model, weights=weights, step=best, values=of_best)
+        self.journal.append("metrics", **of_last)
+        self.journal.append("model", name=model, weights=str(folder.best_weights), **of_best)
 
     def _add_files(self, files: Iterable[Path]) -> None:
         for file in files:
