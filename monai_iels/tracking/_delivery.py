@@ -70,7 +70,7 @@ def deliver_pending(journal: Journal, address: str, stop: threading.Event) -> st
         raise ValueError(f"{journal.file} does not say where to deliver; set --tracking_uri")
     journal.refuse_links()
     with journal.delivery_lock(), addresses.secrets_hidden(address) as uri:
-        logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)  # a new database is no news
+        logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # its errors are raised, and told, too
         with addresses.creation_lock(address):
             client = MlflowClient(tracking_uri=uri)
         return _Delivery(client, journal, address, stop).send()
