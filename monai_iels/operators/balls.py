@@ -73,13 +73,12 @@ def share_around(x: Tensor, radii: Sequence[float], spacing: Sequence[float]) ->
 
 
 def near(x: Tensor, radius: float, spacing: Sequence[float]) -> Tensor:
-    """Return a number above 0.5 at each pixel within ``radius`` of one where ``x > 0``, and one below elsewhere."""
+    """Return a number above 0.5 at each pixel within ``radius`` of one where ``x`` is 1, not 0, and below elsewhere."""
     if _is_on_cpu(x) or ball_size(radius, spacing) > _LARGEST_CONVOLUTION:
         return count_within(x > 0, radius, spacing)
-    is_set = _positive(x, torch.empty_like(x, memory_format=torch.contiguous_format))
     ball = _ball(radius, tuple(spacing), x.dtype, x.device)
     convolve = (F.conv1d, F.conv2d, F.conv3d)[len(spacing) - 1]
-    return convolve(is_set.flatten(0, 1)[:, None], ball, padding="same").view(x.shape)
+    return convolve(x.flatten(0, 1)[:, None], ball, padding="same").view(x.shape)
 
 
 @lru_cache(maxsize=8)

@@ -9,7 +9,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""Steps of a level set that moves at the concave stretches of its boundary, and their derivative.
+"""Steps of level sets that move at the concave stretches of their boundaries, and their derivative.
 
 They are torch operations, few of them whatever the radii; on a CPU they are compiled where numba is installed.
 """
@@ -17,20 +17,23 @@ They are torch operations, few of them whatever the radii; on a CPU they are com
 from __future__ import annotations
 
 import importlib.util
+import operator
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from monai_iels.operators.balls import near, share_around
+from monai_iels.operators.odds import add_to_groups, log_odds, log_odds_adjoint, sum_over_groups
 from monai_iels.operators.stencil import add_norm_adjoint, gradient_norm
 
 __all__ = ["concave", "march", "moving"]
 
 _HAS_NUMBA = importlib.util.find_spec("numba") is not None
-# For the backward pass the level set of every fifth step is kept; those between are computed again.
-_KEPT_EVERY = 5
+# For the backward pass the logits of every fourth step are kept; those between are computed again.
+_KEPT_EVERY = 4
 _LARGE = 1e18  # its square is finite
 
 
@@ -45,13 +48,21 @@ def moving(phi: Tensor, radii: Sequence[float], band: float, spacing: Sequence[f
 
 
 def march(
-    phi: Tensor, dt: float, steps: int, radii: Sequence[float], band: float, spacing: Sequence[float], scheme: str
+    u: Tensor,
+    groups: Sequence[int],
+    dt: float,
+    steps: int,
+    radii: Sequence[float],
+    band: float,
+    spacing: Sequence[float],
+    scheme: str,
 ) -> Tensor:
-    """Return by how much steps of ``phi + dt * |grad phi|`` move ``phi``, each within ``band`` of pixels then concave.
+    """Return by how much steps of ``phi + dt * |grad phi|`` move ``u``, each within ``band`` of pixels then concave.
 
-    Pixels that are not finite, and those beside them, stand still.
+    Each group of channels has a level set ``phi``, its log-odds, and a step adds its motion to all channels of the
+    group. Pixels of a level set that are not finite, and those beside them, stand still.
     """
-    return _march_op(phi, dt, steps, radii, band, spacing, scheme)[0]
+    return _march_op(u, groups, dt, steps, radii, band, spacing, scheme)[0]
 
 
 def _moving(phi: Tensor, radii: Sequence[float], band: float, spacing: Sequence[float]) -> Tensor:
@@ -59,44 +70,73 @@ def _moving(phi: Tensor, radii: Sequence[float], band: float, spacing: Sequence[
 
 
 def _march(
-    phi: Tensor, dt: float, steps: int, radii: Sequence[float], band: float, spacing: Sequence[float], scheme: str
+    u: Tensor,
+    groups: Sequence[int],
+    dt: float,
+    steps: int,
+    radii: Sequence[float],
+    band: float,
+    spacing: Sequence[float],
+    scheme: str,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return by how much all steps move, the level sets kept for the backward pass, and where each step moved."""
-    _, kept, moves = _march_in_meta(phi, dt, steps, radii, band, spacing, scheme)
+    """Return by how much all steps move, the logits kept for the backward pass, and where each step moved."""
+    _, kept, moves = _march_in_meta(u, groups, dt, steps, radii, band, spacing, scheme)
+    phi = log_odds(u, groups)
     # Half, but for pixels that never count as concave, or never move.
     half = torch.where(phi > -torch.inf, 0.5, torch.inf)
     half_if_free = torch.where(gradient_norm(phi, spacing, scheme) < torch.inf, 0.5, torch.inf)
-    phi = start = _finite(phi)
+    u = start = _finite(u, groups)
     for step, move in enumerate(moves):
         if step and step % _KEPT_EVERY == 0:
-            kept[step // _KEPT_EVERY - 1] = phi
-        excess = share_around(phi, radii, spacing).sub_(half)
-        torch.gt(near(excess, band, spacing), half_if_free, out=move)
-        phi = _step(phi, move, dt, spacing, scheme)
-    return phi - start, kept, moves
+            kept[step // _KEPT_EVERY - 1] = u
+        phi = log_odds(u, groups)
+        is_concave = torch.gt(share_around(phi, radii, spacing), half, out=torch.empty_like(phi))
+        torch.gt(near(is_concave, band, spacing), half_if_free, out=move)
+        u = _step(u, phi, move, groups, dt, spacing, scheme)
+    return u - start, kept, moves
 
 
 def _march_back(
-    phi: Tensor, kept: Tensor, moves: Tensor, grad: Tensor, dt: float, spacing: Sequence[float], scheme: str
+    u: Tensor,
+    kept: Tensor,
+    moves: Tensor,
+    grad: Tensor,
+    groups: Sequence[int],
+    dt: float,
+    spacing: Sequence[float],
+    scheme: str,
 ) -> Tensor:
-    """Return the derivative by ``phi`` of the sum of ``grad`` times the movement."""
+    """Return the derivative by ``u`` of the sum of ``grad`` times the movement."""
     every = _KEPT_EVERY if len(kept) else len(moves)
-    total = grad.clone(memory_format=torch.contiguous_format)
-    for start, segment in reversed(list(zip([_finite(phi), *kept], moves.split(every), strict=True))):
-        states = [start]
+    total, is_alone = grad.clone(memory_format=torch.contiguous_format), u.shape[1] == 1
+    for start, segment in reversed(list(zip([_finite(u, groups), *kept], moves.split(every), strict=True))):
+        states = [(start, log_odds(start, groups))]
         for move in segment[:-1]:
-            states.append(_step(states[-1], move, dt, spacing, scheme))
-        for state, move in reversed(list(zip(states, segment, strict=True))):
-            add_norm_adjoint(total, state, torch.where(move, total, 0), spacing, scheme, dt)
+            moved = _step(*states[-1], move, groups, dt, spacing, scheme)
+            states.append((moved, log_odds(moved, groups)))
+        for (state, phi), move in reversed(list(zip(states, segment, strict=True))):
+            weight = torch.where(move, sum_over_groups(total, groups), 0)
+            flow = total if is_alone else torch.zeros_like(phi)  # the only channel is the level set
+            add_norm_adjoint(flow, phi, weight, spacing, scheme, dt)
+            total = flow if is_alone else total + log_odds_adjoint(state, groups, flow)
     return total - grad
 
 
-def _step(phi: Tensor, move: Tensor, dt: float, spacing: Sequence[float], scheme: str) -> Tensor:
-    return torch.add(phi, torch.where(move, gradient_norm(phi, spacing, scheme), 0), alpha=dt)
+def _step(
+    u: Tensor, phi: Tensor, move: Tensor, groups: Sequence[int], dt: float, spacing: Sequence[float], scheme: str
+) -> Tensor:
+    return add_to_groups(u, torch.where(move, gradient_norm(phi, spacing, scheme), 0), groups, dt)
 
 
-def _finite(phi: Tensor) -> Tensor:
-    return phi.clamp(-_LARGE, _LARGE).nan_to_num(nan=-_LARGE)
+def _finite(u: Tensor, groups: Sequence[int]) -> Tensor:
+    """Return finite logits; where one was NaN, those of no group win."""
+    is_nan = u.isnan().any(1, keepdim=True)
+    in_a_group = reduce(operator.or_, groups)
+    channels = [
+        channel.masked_fill(is_nan, -_LARGE if in_a_group >> k & 1 else _LARGE)
+        for k, channel in enumerate(u.clamp(-_LARGE, _LARGE).split(1, 1))
+    ]
+    return torch.cat(channels, 1)
 
 
 # One operation each for the compiler, which would otherwise unroll all steps.
@@ -120,32 +160,40 @@ def _moving_in_meta(phi: Tensor, radii: Sequence[float], band: float, spacing: S
 
 @_march_op.register_fake
 def _march_in_meta(
-    phi: Tensor, dt: float, steps: int, radii: Sequence[float], band: float, spacing: Sequence[float], scheme: str
+    u: Tensor,
+    groups: Sequence[int],
+    dt: float,
+    steps: int,
+    radii: Sequence[float],
+    band: float,
+    spacing: Sequence[float],
+    scheme: str,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    kept = phi.new_empty(((steps - 1) // _KEPT_EVERY, *phi.shape))
-    return phi.new_empty(phi.shape), kept, phi.new_empty((steps, *phi.shape), dtype=torch.bool)
+    kept = u.new_empty(((steps - 1) // _KEPT_EVERY, *u.shape))
+    moves = u.new_empty((steps, len(u), len(groups), *u.shape[2:]), dtype=torch.bool)
+    return u.new_empty(u.shape), kept, moves
 
 
 @_march_back_op.register_fake
-def _march_back_in_meta(phi: Tensor, *_: Any) -> Tensor:
-    return phi.new_empty(phi.shape)
+def _march_back_in_meta(u: Tensor, *_: Any) -> Tensor:
+    return u.new_empty(u.shape)
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
-    phi, ctx.dt, _, _, _, ctx.spacing, ctx.scheme = inputs
-    ctx.save_for_backward(phi, *output[1:])
+    u, ctx.groups, ctx.dt, _, _, _, ctx.spacing, ctx.scheme = inputs
+    ctx.save_for_backward(u, *output[1:])
     ctx.set_materialize_grads(False)  # what is kept has no derivative, not one of zeros
 
 
 def _differentiate(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
-    phi, kept, moves = ctx.saved_tensors
+    u, kept, moves = ctx.saved_tensors
     if grad is None:
         back = None
-    elif torch.is_grad_enabled():  # for a second derivative; what is kept has no derivative by phi
-        back = _march_back(phi, kept[:0], moves, grad, ctx.dt, ctx.spacing, ctx.scheme)
+    elif torch.is_grad_enabled():  # for a second derivative; what is kept has no derivative by u
+        back = _march_back(u, kept[:0], moves, grad, ctx.groups, ctx.dt, ctx.spacing, ctx.scheme)
     else:
-        back = _march_back_op(phi, kept, moves, grad, ctx.dt, ctx.spacing, ctx.scheme)
-    return back, None, None, None, None, None, None
+        back = _march_back_op(u, kept, moves, grad, ctx.groups, ctx.dt, ctx.spacing, ctx.scheme)
+    return back, None, None, None, None, None, None, None
 
 
 _march_op.register_autograd(_differentiate, setup_context=_keep)
