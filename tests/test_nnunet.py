@@ -11,9 +11,12 @@
 
 """The trainers for nnU-Net, with the real nnU-Net: plans, training, resume, prediction, two processes."""
 
+import contextlib
 import json
 import os
 import re
+import shutil
+import signal
 import subprocess
 import sys
 from copy import deepcopy
@@ -24,6 +27,7 @@ import numpy as np
 import pytest
 import torch
 from programs import run_ranks
+from servers import wait_for
 
 from monai_iels import ConvexCurveMotion, HeatDiffusion, InverseEvolutionLayer
 from monai_iels._cli import main
@@ -277,6 +281,7 @@ def test_regions_are_named_by_their_labels(home, settings):
             r"warmup must be a whole number of epochs, at least 0 and below the 3 epochs of the tr",
         ),
         ("epochs: 0", r"epochs must be a whole number, at least 1, got 0"),
+        ("threads: 0", r"threads must be a whole number, at least 1, or null, got 0"),
         ("radii: 5", r"radii must be a list of millimeters above 0, such as \[5, 10, 15\], got 5"),
         ("regions: [[hat]]", r"regions: there is no label 'hat' in dataset\.json; it has body, core"),
         ("regions: body", r"regions must be groups of labels of dataset\.json, such as .*, got 'body'"),
@@ -308,6 +313,17 @@ def test_a_variable_replaces_the_file_and_is_named_when_it_is_wrong(home, settin
         trainer(home)
 
 
+def test_a_training_takes_as_many_threads_as_it_is_told(home, settings):
+    before = torch.get_num_threads()
+    try:
+        for threads in (2, 1):
+            settings(f"threads: {threads}")
+            trainer(home)
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_regions_with_an_ignore_label_are_refused(home):
     with pytest.raises(ValueError, match=r"Dataset001_Drawn has regions and an ignore label.*remove one of them"):
         trainer(home, labels={**REGIONS, "ignore": 3}, regions_class_order=[1, 2])
@@ -316,7 +332,6 @@ def test_regions_with_an_ignore_label_are_refused(home):
 # Whole trainings
 
 OURS = (sys.executable, "-m", "monai_iels", "nnunet", "train", 1)
-BLOCKED = "import sys\nsys.modules['monai_iels'] = None\n"
 
 
 def checkpoint(home, name="checkpoint_final.pth"):
@@ -346,22 +361,82 @@ def test_a_training_runs_and_resumes(home, trained):
     assert checkpoint(home)["current_epoch"] == 2
 
 
-def test_prediction_without_monai_iels_is_that_with_it(home, trained, tmp_path):
-    assert (
-        checkpoint(home)["trainer_name"] == checkpoint(home, "checkpoint_best.pth")["trainer_name"] == "nnUNetTrainer"
-    )
-    (tmp_path / "sitecustomize.py").write_text(BLOCKED)  # for nnU-Net's own processes, too
-    images = home / "raw" / DATASET / "imagesTr"
-    places = {"with": {}, "without": {"PYTHONPATH": str(tmp_path), "nnUNet_extTrainer": ""}}
-    assert run(sys.executable, "-c", "import sys; print(sys.modules['monai_iels'])", **places["without"]) == "None\n"
-    words = ("-d", 1, "-c", "2d", "-f", 0, "-tr", "nnUNetTrainerIEL", "-device", "cpu", "-npp", 1, "-nps", 1)
-    for name, place in places.items():
-        run("nnUNetv2_predict", "-i", images, "-o", tmp_path / name, *words, "--save_probabilities", **place)
+PLAIN = os.environ.get("MONAI_IELS_PLAIN_NNUNET")
+
+
+@pytest.mark.skipif(PLAIN is None, reason="MONAI_IELS_PLAIN_NNUNET names no Python with nnU-Net alone, see .ci/nnunet")
+def test_prediction_where_monai_iels_was_never_installed_is_that_with_it(home, trained, tmp_path):
+    names = {checkpoint(home, name)["trainer_name"] for name in ("checkpoint_final.pth", "checkpoint_best.pth")}
+    assert names == {"nnUNetTrainer"}
+    code = "from importlib.util import find_spec; print(*map(find_spec, ('nnunetv2', 'monai', 'monai_iels')))"
+    assert run(PLAIN, "-I", "-c", code).endswith(" None None\n")
+    by_name = ("nnUNetv2_predict", "-d", 1, "-c", "2d", "-tr", "nnUNetTrainerIEL")
+    copied = shutil.copytree(home / "results" / DATASET / "nnUNetTrainerIEL__nnUNetPlans__2d", tmp_path / "copied")
+    by_path = ("nnUNetv2_predict_from_modelfolder", "-m", copied)
+    common = ("-i", home / "raw" / DATASET / "imagesTr", "-f", 0, "-device", "cpu", "-npp", 1, "-nps", 1)
+    for python, folder, (program, *words) in (
+        (sys.executable, "with", by_name),
+        (PLAIN, "without, by name", by_name),
+        (PLAIN, "without, by path", by_path),
+    ):
+        command = (Path(python).parent / program, *words, *common, "-o", tmp_path / folder, "--save_probabilities")
+        run(*command, nnUNet_extTrainer="", PYTHONPATH="")
     files = sorted(tmp_path.glob("with/*.npz"))
     assert len(files) == 6
     for file in files:
-        with np.load(file) as ours, np.load(tmp_path / "without" / file.name) as plain:
-            np.testing.assert_array_equal(ours["probabilities"], plain["probabilities"])
+        for other in tmp_path.glob(f"without*/{file.name}"):
+            with np.load(file) as ours, np.load(other) as plain:
+                np.testing.assert_array_equal(ours["probabilities"], plain["probabilities"])
+    assert len(list(tmp_path.glob("without*/*.npz"))) == 12
+
+
+STUCK = """
+import ctypes
+from monai_iels.nnunet import nnUNetTrainerIEL
+
+class nnUNetTrainerStuck(nnUNetTrainerIEL):
+    def train_step(self, batch):
+        print("stuck", flush=True)
+        lock, c = ctypes.create_string_buffer(64), ctypes.CDLL(None)
+        c.pthread_mutex_lock(lock)
+        c.pthread_mutex_lock(lock)  # waits for itself
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads the processes of Linux")
+def test_sigterm_ends_a_training_and_its_workers_even_where_compiled_code_does_not_return(home, tmp_path):
+    """As torch does with OMP_THREAD_LIMIT=1, since nnU-Net asks it for a thread per core."""
+    (tmp_path / "stuck.py").write_text(STUCK)
+    with subprocess.Popen(
+        [*map(str, OURS), "2d", "2", "-tr", "nnUNetTrainerStuck", "-device", "cpu"],
+        env={**os.environ, "nnUNet_extTrainer": str(tmp_path), "nnUNet_n_proc_DA": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as program:
+        try:
+            assert "stuck\n" in iter(program.stdout.readline, "")
+            assert len(processes(program.pid)) == 3  # with the workers for training and validation
+            program.terminate()
+            assert program.wait(30) == 143
+            assert program.stdout.read().endswith("Ended by SIGTERM; --c continues from the last checkpoint.\n")
+            wait_for(lambda: not processes(program.pid), seconds=5)
+        finally:
+            for process in processes(program.pid):
+                os.kill(process, signal.SIGKILL)
+
+
+def processes(session):
+    """Return the processes of a session that run."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, _, its_session = file.read_text().rpartition(")")[2].split()[:4]
+            if int(its_session) == session and state != "Z":
+                found.append(int(file.parent.name))
+    return found
 
 
 def test_the_command_names_the_folder_and_keeps_those_of_the_user(capsys, monkeypatch):

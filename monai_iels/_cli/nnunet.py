@@ -14,11 +14,14 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import multiprocessing
 import os
 import shlex
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from threading import Thread
 
 _VARIABLE = "nnUNet_extTrainer"
 
@@ -51,4 +54,28 @@ def _train(options: argparse.Namespace) -> None:
     from nnunetv2.run.run_training import run_training_entry
 
     sys.argv = ["nnUNetv2_train", *options.arguments]
+    _end_at_sigterm()
     run_training_entry()
+
+
+def _end_at_sigterm() -> None:
+    """End at SIGTERM at once, together with the processes that load data, which nnU-Net's own command leaves behind.
+
+    A thread does it, since Python runs no handler while its main thread waits for torch. The processes keep the
+    system's way, so that they do not write into our pipe.
+    """
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    signal.set_wakeup_fd(writing)
+    os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))
+    Thread(target=_end_all, args=(reading,), daemon=True).start()
+
+
+def _end_all(reading: int) -> None:
+    while os.read(reading, 1) != bytes([signal.SIGTERM]):
+        pass
+    for process in multiprocessing.active_children():
+        process.kill()
+    print("Ended by SIGTERM; --c continues from the last checkpoint.", file=sys.stderr, flush=True)
+    os._exit(128 + signal.SIGTERM)

@@ -42,6 +42,7 @@ def _is_name(value: Any) -> bool:
 
 
 # For each key, what must hold of it and all settings, and the same in words.
+# `monai_iels._prediction` has such rules for bundles; it needs packages that the extra `nnunet` does not have.
 _RULES: dict[str, tuple[Callable[[Any, Mapping[str, Any]], bool], str]] = {
     "gain": (lambda gain, _: gain is None or _is_above(gain, 1), "a number above 1, or null for no layer"),
     "reach": (
@@ -58,6 +59,7 @@ _RULES: dict[str, tuple[Callable[[Any, Mapping[str, Any]], bool], str]] = {
     ),
     "epochs": (lambda epochs, _: _is_whole(epochs, 1), "a whole number, at least 1"),
     "iterations": (lambda iterations, _: _is_whole(iterations, 1), "a whole number, at least 1"),
+    "threads": (lambda threads, _: threads is None or _is_whole(threads, 1), "a whole number, at least 1, or null"),
     "warmup": (
         lambda warmup, settings: _is_whole(warmup, 0) and warmup < settings["epochs"],
         "a whole number of epochs, at least 0 and below the {epochs} epochs of the training",

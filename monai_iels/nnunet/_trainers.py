@@ -59,12 +59,15 @@ class _LayerTrainer(nnUNetTrainer):
             "regions": None,
             "epochs": self.num_epochs,
             "iterations": self.num_iterations_per_epoch,
+            "threads": None,
         }
         self.settings = read_settings(self.preprocessed_dataset_folder_base, defaults)
         self.num_epochs = self.settings["epochs"]
         if self.settings["iterations"] != self.num_iterations_per_epoch:
             self.num_iterations_per_epoch = self.settings["iterations"]
             self.num_val_iterations_per_epoch = max(1, self.num_iterations_per_epoch // 5)  # nnU-Net's proportion
+        if self.settings["threads"] is not None:  # on a CPU nnU-Net has set all cores, whatever OMP_NUM_THREADS is
+            torch.set_num_threads(self.settings["threads"])
 
     def _evolution(self, spacing: tuple[float, ...]) -> Evolution:
         raise NotImplementedError
