@@ -11,7 +11,7 @@
 
 """Measure a served model: one large image, sixteen clients at once, and the memory that is left after.
 
-Run ``python benchmarks/serving.py``. It trains a small network on the embedded sample, registers and serves it on this
+Run ``python benchmarks/serving.py``. It trains a small network on synthetic images, registers and serves it on this
 machine, and prints seconds, ratios and megabytes of one run.
 """
 

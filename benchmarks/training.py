@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def workflow(name: str, folder: str, **overrides: object) -> object:
-    """Return a bundle's workflow on its embedded sample, without validation."""
+    """Return a bundle's workflow on its synthetic sample, without validation."""
     common = {
         "bundle_root": str(BUNDLES / name),
         "output_dir": f"{folder}/{name}",

@@ -34,6 +34,7 @@ from monai_iels._prediction import IGNORED, color_of
 from monai_iels._run_folder import SET_METRIC, SHOWN_METRICS
 from monai_iels.metrics import RoughnessMetric
 
+_MOST_COLUMNS = 5  # with more, the text of a sheet is too small on a page
 _NAMES_AS_THEY_ARE = rc_context({"text.parse_math": False})  # a name with two $ is no formula
 _LINE_STYLES = ("-", "--", ":")
 _METRICS = {title: name for name, title in SHOWN_METRICS.items() if "IoU" not in title}
@@ -92,36 +93,44 @@ class Sheet:
 
     @_NAMES_AS_THEY_ARE
     def draw(self, title: str, file: Path, names: Sequence[str] = ()) -> None:
-        """Draw one row per case, with the colors of the classes below.
+        """Draw one row per case, or several if it has many tiles, with the colors of the classes below.
 
         Args:
             title: what the sheet shows.
             file: the PNG file.
             names: what to write beside each row.
         """
-        columns, windows = list(self.rows[0]), [_window(row) for row in self.rows]
-        heights = [2.3 * (bottom - top) / (right - left) + 0.2 for left, right, top, bottom in windows]
-        figure = Figure(figsize=(2.3 * len(columns) + 0.2, sum(heights) + 0.9), layout="constrained")
-        axes = figure.subplots(len(self.rows), len(columns), squeeze=False, height_ratios=heights)
-        for line, row, (left, right, top, bottom) in zip(axes, self.rows, windows, strict=True):
-            for axis, (name, tile) in zip(line, row.items(), strict=True):
+        count, windows = len(self.rows[0]), [_window(row) for row in self.rows]
+        lines = -(-count // _MOST_COLUMNS)
+        columns, title_height = -(-count // lines), 0.4 if lines > 1 else 0
+        heights = [2.3 * (bottom - top) / (right - left) + 0.2 + title_height for left, right, top, bottom in windows]
+        size = (2.3 * columns + 0.2, lines * sum(heights) + 0.9)
+        figure = Figure(figsize=size, layout="constrained")
+        axes = figure.subplots(
+            lines * len(self.rows), columns, squeeze=False, height_ratios=np.repeat(heights, lines).tolist()
+        )
+        fields = axes.reshape(len(self.rows), -1)
+        for number, (row, (left, right, top, bottom)) in enumerate(zip(self.rows, windows, strict=True)):
+            for axis, (name, tile) in zip(fields[number], row.items(), strict=False):
                 image = row["image"].pixels.astype(np.float32)
                 if name == "image":
                     axis.imshow(image, cmap="gray", vmin=0, vmax=1)
                 else:
                     _mark(axis, image, tile.pixels, self.colors)
                 axis.set(xlim=(left, right), ylim=(bottom, top), facecolor="black", xticks=[], yticks=[])
-                axis.set_xlabel(tile.note, fontsize=9)
-        for axis, name in zip(axes[0], columns, strict=True):
-            axis.set_title(textwrap.fill(name, 32), fontsize=10)
-        for line, name in zip(axes, names, strict=False):
-            line[0].set_ylabel(name, fontsize=9)
+                axis.set_xlabel(tile.note, fontsize=9.5)
+                if number == 0 or lines > 1:
+                    axis.set_title(textwrap.fill(name, 30), fontsize=10.5)
+            for axis in fields[number][count:]:
+                axis.set_axis_off()
+        for line, name in zip(fields, names, strict=False):
+            line[0].set_ylabel(name, fontsize=9.5)
         first = 1 if self.colors is None else 0
         named = [*enumerate(self.classes)][first:]
         handles = [Patch(color=_color(number, self.colors), label=name) for number, name in named]
-        ncols = min(len(handles), 1 + 3 * len(columns) // 2)
+        ncols = min(len(handles), 1 + 3 * columns // 2)
         figure.legend(handles=handles, loc="outside lower center", ncols=ncols, fontsize=10, frameon=False)
-        figure.suptitle(title, fontsize=11)
+        figure.suptitle(textwrap.fill(title, 22 * columns), fontsize=11)
         figure.savefig(file, dpi=110)
 
 
@@ -285,7 +294,7 @@ def _measured(history: pd.DataFrame) -> dict[str, str]:
 
 @_NAMES_AS_THEY_ARE
 def study_curves(groups: Mapping[str, Mapping[str, Sequence[pd.DataFrame]]], file: Path) -> None:
-    """Plot all metrics over the epochs: one row of plots per group, one line per variant.
+    """Plot all metrics over the epochs: one row of plots per group, one line per variant, in one color everywhere.
 
     Args:
         groups: for each group and variant, one table per seed, with metrics as columns and epochs as index.
@@ -293,24 +302,34 @@ def study_curves(groups: Mapping[str, Mapping[str, Sequence[pd.DataFrame]]], fil
     """
     first_variants = next(iter(groups.values()))
     metrics = _measured(next(iter(first_variants.values()))[0])
-    figure = Figure(figsize=(1 + 4 * len(metrics), 3.4 * len(groups) + 0.3), layout="constrained")
+    names = list(dict.fromkeys(name for variants in groups.values() for name in variants))
+    places = {name: number for number, name in enumerate(names)}
+    lines_of_legend = -(-(len(names) + 1) // 3)
+    size = (3.6 * len(metrics), 3.0 * len(groups) + 0.3 * lines_of_legend)
+    figure = Figure(figsize=size, layout="constrained")
     axes = figure.subplots(len(groups), len(metrics), squeeze=False)
+    legend: dict[str, Any] = {}
     for line, (group, variants) in zip(axes, groups.items(), strict=True):
         for axis, (title, metric) in zip(line, metrics.items(), strict=True):
-            _plot_variants(axis, variants, metric)
+            _plot_variants(axis, variants, metric, places)
             _label_epochs(axis, f"{group}\n{title}" if group else title)
-        line[-1].legend(fontsize=8, loc="center left", bbox_to_anchor=(1.02, 0.5))
-    figure.savefig(file, dpi=90)
+            legend |= dict(zip(*reversed(axis.get_legend_handles_labels()), strict=True))
+    shown = {name: legend[name] for name in [*names, *legend] if name in legend}
+    figure.legend(shown.values(), shown, loc="outside lower center", ncols=3, fontsize=10, frameon=False)
+    figure.savefig(file, dpi=100)
 
 
-def _plot_variants(axis: Axes, variants: Mapping[str, Sequence[pd.DataFrame]], metric: str) -> None:
+def _plot_variants(
+    axis: Axes, variants: Mapping[str, Sequence[pd.DataFrame]], metric: str, places: Mapping[str, int]
+) -> None:
     """Plot the mean of each variant, with the range of its seeds shaded, over the epochs that all seeds have."""
     truth = pd.Series(dtype=float)
-    for number, (name, histories) in enumerate(variants.items()):
+    for name, histories in variants.items():
         seeds = pd.concat([history[metric] for history in histories], axis="columns").dropna()
-        (drawn,) = axis.plot(seeds.mean(axis="columns"), label=name, linestyle=_LINE_STYLES[number // 10 % 3])
+        color, style = f"C{places[name] % 10}", _LINE_STYLES[places[name] // 10 % 3]
+        axis.plot(seeds.mean(axis="columns"), label=name, color=color, linestyle=style)
         low, high = seeds.min(axis="columns"), seeds.max(axis="columns")
-        axis.fill_between(seeds.index, low, high, color=drawn.get_color(), alpha=0.15, lw=0)
+        axis.fill_between(seeds.index, low, high, color=color, alpha=0.15, lw=0)
         if truth.empty and f"{metric}_of_truth" in histories[0]:
             truth = histories[0][f"{metric}_of_truth"].dropna()
     if len(truth):

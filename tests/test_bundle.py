@@ -60,7 +60,7 @@ def _logging_as_before():
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """Train each bundle for two epochs on its embedded sample."""
+    """Train each bundle for two epochs on its synthetic sample."""
     folder = tmp_path_factory.mktemp("trained runs")
     for name in NAMES:
         run(configs(name, "train"), **options(name, folder / name))
@@ -86,6 +86,13 @@ def test_a_stale_file_is_named(tmp_path, capsys):
     assert main(["bundle", "check", str(tmp_path)]) == 0
     assert main(["bundle", "compose", str(tmp_path)]) == 0
     assert capsys.readouterr().out.startswith("Nothing changed: ")
+
+
+def test_compose_outside_the_checkout(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["bundle", "compose", "bundles"]) == 1
+    told = "there is no folder bundles here: start in the folder that contains it"
+    assert capsys.readouterr().err.strip() == told
 
 
 def test_a_bundle_of_your_own(tmp_path, capsys):
@@ -876,7 +883,7 @@ def test_from_another_folder_with_spaces_and_a_relative_root(tmp_path):
     assert done.returncode == 0, done.stderr
     assert [p.name for p in place.iterdir()] == ["my bundle"]
     assert (place / "my bundle" / "eval" / "model.pt").exists()
-    assert done.stdout.startswith("=== EMBEDDED SAMPLE")
+    assert done.stdout.startswith("=== SYNTHETIC IMAGES")
     assert noise(done) == []
     step = re.search(r"evaluate it case by case: .* -m monai.bundle run (--args_file '[^']+')", done.stdout)[1]
     log = tmp_path / "log"

@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
+from PIL import Image
 
 from monai_iels._cli import main
 from monai_iels._files import write_json
@@ -185,6 +186,18 @@ def test_panels_are_those_of_finished_trainings(tmp_path):
     assert [list(row) for row in compared.rows] == [["image", "truth", "noisy label", "short", "again"]]
     assert [tile.note for tile in compared.rows[0].values()][3:] == ["prediction of A", "prediction of B"]
     assert compared.classes == ["none", "cell"]
+
+
+def test_a_sheet_with_many_columns_is_wrapped(tmp_path):
+    """Ten tiles per case are drawn in two lines of five, so that text stays readable on a page."""
+    sizes = {}
+    for count in (5, 10):
+        row = {"image": Tile(np.zeros((8, 8)))}
+        row |= {str(number): Tile(np.eye(8, dtype=int), "note") for number in range(count - 1)}
+        Sheet([row] * 2, ["background", "cell"]).draw("title", tmp_path / "sheet.png")
+        sizes[count] = Image.open(tmp_path / "sheet.png").size
+    assert sizes[10][0] == sizes[5][0]
+    assert sizes[10][1] > 1.8 * sizes[5][1]
 
 
 def test_only_common_seeds_and_cases_are_paired():

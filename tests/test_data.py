@@ -9,7 +9,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""The readers, their embedded samples, the checker, and a corpus of damage: each case is one sentence with a name."""
+"""The readers, their synthetic samples, the checker, and a corpus of damage: each case is one sentence with a name."""
 
 import dataclasses
 import functools
@@ -822,17 +822,22 @@ def test_a_mask_that_would_lose_values_is_refused(mode, copy, tmp_path):
     mask = Image.open(case["label"]).convert("L")
     colored = Image.merge("RGB", (mask, Image.new("L", mask.size), mask))
     wide = Image.fromarray(np.asarray(mask).astype(np.uint16) * 257)
-    {"I;16": wide, "RGBA": mask.convert("RGBA"), "RGB": colored}[mode].save(case["label"])
-    assert f"has the mode {mode}" in only_problem("wbc", root, tmp_path).problem
+    clear = mask.convert("RGBA")
+    clear.putpixel((0, 0), (0, 0, 0, 0))
+    kinds = {"I;16": (wide, "has the mode I;16"), "RGBA": (clear, "is transparent in places")}
+    kinds |= {"RGB": (colored, "has colors")}
+    kinds[mode][0].save(case["label"])
+    assert kinds[mode][1] in only_problem("wbc", root, tmp_path).problem
     with pytest.raises(RuntimeError):
         _load("wbc")(case)
 
 
-def test_a_mask_in_three_equal_channels_is_read(copy):
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "LA"])
+def test_a_gray_mask_in_several_channels_is_read(mode, copy):
     root = copy("wbc")
     case = read_wbc(root)["training"][0]
     expected = _load("wbc")(case)["label"]
-    Image.open(case["label"]).convert("RGB").save(case["label"])
+    Image.open(case["label"]).convert(mode).save(case["label"])
     torch.testing.assert_close(_load("wbc")(case)["label"].as_tensor(), expected.as_tensor())
 
 
@@ -1266,7 +1271,7 @@ def test_a_drawing_has_no_source_to_copy_from(tmp_path):
     draw = functools.partial(checked_datalists, "wbc", cache_dir=tmp_path, count=4, size=32)
     file = Path(draw()["training"][0]["image"])
     file.write_bytes(bytes(file.stat().st_size))
-    with pytest.raises(DataError, match=r"delete .*synthetic-wbc.*, and it will be drawn again") as caught:
+    with pytest.raises(DataError, match=r"delete .*synthetic-wbc.*, and it is made again") as caught:
         draw()
     assert "from its source" not in str(caught.value)
 
@@ -1825,8 +1830,8 @@ MISTAKES = {
         "there is no such folder",
     ),
     "a label of another size": (lambda i, m: Image.new("L", (5, 4)).save(m), "its size is 5 x 4, but"),
-    "a label with alpha": (lambda i, m: Image.new("LA", (9, 8)).save(m), "has the mode LA. Save the mask in 8 bits"),
-    "a label in color": (lambda i, m: Image.new("RGB", (9, 8), (1, 2, 3)).save(m), "has the mode RGB"),
+    "a label with alpha": (lambda i, m: Image.new("LA", (9, 8)).save(m), "is transparent in places. Save"),
+    "a label in color": (lambda i, m: Image.new("RGB", (9, 8), (1, 2, 3)).save(m), "has colors. Save the mask"),
     "a label of 16 bits": (lambda i, m: Image.new("I;16", (9, 8)).save(m), "has the mode I;16"),
     "a truncated label": (lambda i, m: truncate(m), "the file is truncated"),
     "an image of two pages": (lambda i, m: several(i), "the file has 2 pages"),

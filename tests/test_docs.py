@@ -17,9 +17,14 @@ import re
 import shlex
 from pathlib import Path
 
+import itk
+import nibabel
+import numpy as np
 import pytest
 import yaml
+from dicom import write_series
 from monai.bundle import run
+from PIL import Image
 
 import monai_iels
 from monai_iels._cli import main, make_parser
@@ -40,7 +45,10 @@ def blocks(page, language):
     return [(mark or "", code) for mark, kind, code in BLOCK.findall(page.read_text("utf-8")) if kind == language]
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=name_of)
+CONVERSIONS = ROOT / "docs" / "do" / "files.md"  # needs files, and has a test of its own
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python") and p != CONVERSIONS], ids=name_of)
 def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch, recwarn):
     monkeypatch.chdir(tmp_path)
     names = {}
@@ -49,6 +57,29 @@ def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch, recwarn):
             assert re.match(r"<!-- not run: \w", mark), mark
         else:
             exec(code, names)
+
+
+def test_the_page_of_other_files_converts_them(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    label = np.repeat(np.arange(3, dtype=np.uint8), 4)[None].repeat(6, 0)  # three classes side by side
+    for folder in ("color_labels", "masks/b", "images_16_bit", "series", "channel_1", "channel_2", "channel_3"):
+        Path(folder).mkdir(parents=True)
+    Image.fromarray(np.array([[0, 0, 0], [255, 0, 0], [0, 255, 0]], np.uint8)[label]).save("color_labels/a.png")
+    for number in (1, 2):
+        Image.fromarray(255 * (label == number).astype(np.uint8)).save(f"masks/b/{number}.png")
+    Image.fromarray(label.astype(np.uint16) * 1500).save("images_16_bit/c.png")
+    slices = np.arange(4 * 5 * 6, dtype=np.int16).reshape(4, 5, 6)
+    write_series(itk.image_from_array(slices), Path("series/d"))
+    for number in (1, 2, 3):
+        Image.fromarray(label + np.uint8(number)).save(f"channel_{number}/e.png")
+    for _, code in blocks(CONVERSIONS, "python"):
+        exec(code, {})
+    read = {file.stem: np.array(Image.open(file)) for file in Path("DIR").glob("*/*.png")}
+    np.testing.assert_array_equal(read["a"], label)
+    np.testing.assert_array_equal(read["b"], 255 * (label > 0))
+    np.testing.assert_array_equal(read["c"], np.array([0, 123, 255])[label])
+    np.testing.assert_array_equal(read["e"], label[..., None] + [1, 2, 3])
+    np.testing.assert_array_equal(nibabel.load("DIR/images/d.nii.gz").get_fdata(), slices.T)
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "bash")], ids=name_of)

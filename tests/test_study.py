@@ -180,7 +180,7 @@ def test_a_study_ends_with_its_table_its_files_and_what_to_type_next(tiny):
     named = [Path(line.split("  (")[0]) for line in log.splitlines() if line.endswith(")") and line.startswith("/")]
     assert {"panels.png", "curves.png", "report.html", "last.png"} == {file.name for file in named}
     assert all(file.exists() for file in named)
-    steps = r"^Predict your own images \(U-Net.*\):\n  .* --args_file (.*) --dataset_dir"
+    steps = r"^Predict more images of this kind \(U-Net.*\):\n  .* --args_file (.*) --dataset_dir"
     command = re.search(steps, log, re.MULTILINE)
     assert Path(*shlex.split(command[1])).name == "inference.json"
     assert Path(*shlex.split(command[1])).exists()
@@ -336,7 +336,8 @@ def hostile(server, tmp_path_factory):
     with Gate(server, "me", "Xy9first@/Zw8second") as gate:
         uri = f"http://me:Xy9first@/Zw8second@{gate.host}"
         command += ["--preset", "cpu", "--jobs", "2", "--tracking_uri", uri]
-        Program("monai_iels", *command, stdout=log).wait()
+        elsewhere = {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9"}  # goes after the option
+        Program("monai_iels", *command, stdout=log, env=elsewhere).wait()
     return folder / "out", log.read_text(), gate.host
 
 

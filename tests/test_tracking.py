@@ -181,10 +181,39 @@ def test_a_project_that_cannot_be_written_to_is_tracked_in_the_output_folder(tmp
     assert choose_address("http://h", tmp_path / "bundle", tmp_path / "out") == "http://h"
 
 
-def test_the_address_in_the_environment_goes_first(server, tmp_path, monkeypatch):
+def test_the_address_in_the_environment_goes_before_the_database(server, tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", server.uri)
-    run(configs("wbc", "train"), **options("wbc", tmp_path, epochs=1, experiment_name="by environment"))
+    here = options("wbc", tmp_path, epochs=1, experiment_name="by environment", tracking_uri=None)
+    run(configs("wbc", "train"), **here)
     assert [r.info.status for r in runs_of(server.uri, "by environment")] == ["FINISHED"]
+
+
+def test_the_address_that_a_user_types_goes_first(server, tmp_path, monkeypatch):
+    """Training, registration, resumed training and evaluation all use it, whatever the environment says."""
+    other = local_database(tmp_path / "other")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", other)
+    typed = options("wbc", tmp_path / "out", epochs=1, experiment_name="typed", tracking_uri=server.uri)
+    typed |= {"network_def": TWO_LEVELS}
+    run(configs("wbc", "train"), **typed, register_model="typed")
+    run(configs("wbc", "train"), **{**typed, "epochs": 2}, resume=True)
+    run(configs("wbc", "train", "evaluate"), **typed)
+    (found,) = runs_of(server.uri, "typed")
+    client = mlflow.MlflowClient(server.uri)
+    assert steps_of(server.uri, found.info.run_id, "loss") == [1, 2]
+    assert [file.path for file in client.list_artifacts(found.info.run_id, "evaluation")]
+    assert client.get_registered_model("typed").aliases
+    assert not (tmp_path / "other").exists()
+
+
+def test_one_order_of_addresses(tmp_path, monkeypatch):
+    journal, places = new_journal(tmp_path / "tracking", "http://own"), (tmp_path / "bundle", tmp_path)
+    for variable in ("http://environment", ""):
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", variable)
+        assert choose_address("http://typed", *places, before="http://before") == "http://typed"
+        assert choose_address(None, *places, before="http://before") == (variable or "http://before")
+        assert journal.address("http://typed") == "http://typed"
+        assert journal.address() == (variable or "http://own")
+    assert choose_address(None, *places) == local_database(tmp_path / "mlflow")
 
 
 def test_monai_s_own_tracking_does_not_double_it(server, tmp_path):

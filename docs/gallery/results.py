@@ -35,20 +35,20 @@ WITH_AND_WITHOUT = {
         "nuclei, 20 %, gain 237": ("dsb2018-other_methods", "", "U-Net", "U-Net + IEL"),
         "nuclei, 20 %, gain 15, wider": ("dsb2018-wider_network", "", "U-Net", "U-Net + IEL"),
         "hippocampus (3-D), 20 %": ("hippocampus-noisy_labels", "shared 2x2x2 noise, 20 %", "U-Net", "U-Net + IEL"),
-        "drawn vessels, 50 %": ("drive-weight_penalty", "", "U-Net", "U-Net + IEL"),
+        "synthetic vessels, 50 %": ("drive-weight_penalty", "", "U-Net", "U-Net + IEL"),
     },
     "Noise that differs from image to image": {
         "white blood cells, 10 % ": ("wbc-noisy_labels", "2x2 noise of each image, 10 %", "U-Net", "U-Net + IEL"),
-        "drawn vessels, 50 % ": ("drive-weight_penalty", "noise of each image", "U-Net", "U-Net + IEL"),
+        "synthetic vessels, 50 % ": ("drive-weight_penalty", "noise of each image", "U-Net", "U-Net + IEL"),
     },
     "Clean labels": {
         "white blood cells": ("wbc-noisy_labels", "clean labels", "U-Net", "U-Net + IEL"),
         "nuclei, gain 15 (one seed)": ("dsb2018-gain", "clean labels", "gain 1 (no layer)", "gain 15 (15 steps)"),
         "nuclei, gain 237 (one seed)": ("dsb2018-gain", "clean labels", "gain 1 (no layer)", "gain 237 (30 steps)"),
-        "drawn vessels, gain 6": ("drive-number_of_layers", "", "U-Net", "10 layers"),
+        "synthetic vessels, gain 6": ("drive-number_of_layers", "", "U-Net", "10 layers"),
     },
     "Labels with dents (curve motion)": {
-        "drawn optic discs, 60 steps": ("refuge-convexity", "", "U-Net", "U-Net + 60 layers, central"),
+        "synthetic optic discs, 60 steps": ("refuge-convexity", "", "U-Net", "U-Net + 60 layers, central"),
     },
 }
 METHODS = {

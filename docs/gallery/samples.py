@@ -9,10 +9,10 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""Draw the contact sheets of the embedded samples: whole images above, labels below.
+"""Draw the contact sheets of the synthetic images: whole images above, labels below.
 
 Run ``python docs/gallery/samples.py``. With ``--data DIR``, a folder that has some of the real sets
-in folders of the same names, each sheet gets the real images beside the drawn ones; choose another ``--output`` for
+in folders of the same names, each sheet gets the real images beside the synthetic ones; choose another ``--output`` for
 those, since some of the data sets may not be passed on.
 """
 
@@ -32,26 +32,26 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from PIL import Image
 
+from monai_iels._prediction import color_of
 from monai_iels.data import SOURCES, Source, as_mask, as_rgb
 from monai_iels.data._images import read_file, reader_of
 from monai_iels.data._labels import LabelValues
 
-COLORS = ("cyan", "yellow")
-COLUMNS = 8
-WIDTH = 13.6  # inches
+COLUMNS = 5
+WIDTH = 9.0  # inches
 COLUMNS_OF_STREETS = 3  # their images are twice as wide as high
 
 
 def main(arguments: Sequence[str] = ()) -> None:
     """Draw a sheet a data set."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, help="a folder with real data sets, to put beside the drawn ones")
+    parser.add_argument("--data", type=Path, help="a folder with real data sets, to put beside the synthetic ones")
     parser.add_argument("--output", type=Path, default=Path(__file__).parents[1] / "figures")
     options = parser.parse_args(arguments)
     options.output.mkdir(parents=True, exist_ok=True)
     for source in SOURCES.values():
         with tempfile.TemporaryDirectory() as folder:
-            roots = [source.synthesize(Path(folder) / "drawn", count=2 * COLUMNS)]
+            roots = [source.synthesize(Path(folder) / "synthetic", count=2 * COLUMNS)]
             if options.data and (options.data / source.name).is_dir():
                 roots.insert(0, options.data / source.name)
             sheet(source, roots, Path(folder) / "cache", options.output / f"sample_{source.name}.png")
@@ -67,7 +67,7 @@ def sheet(source: Source, roots: list[Path], cache: Path, file: Path) -> None:
     """Show some cases of each root in two rows."""
     columns = COLUMNS_OF_STREETS if colors_of(source) else COLUMNS
     height = WIDTH / columns * (0.5 if colors_of(source) else 1.0)
-    size = (WIDTH, 2 * height * len(roots) + 0.4)
+    size = (WIDTH, 2 * height * len(roots) + (1.5 if colors_of(source) else 0.7))
     figure, axes = plt.subplots(2 * len(roots), columns, figsize=size, constrained_layout=True)
     for rows, root in zip(axes.reshape(len(roots), 2, columns), roots, strict=True):
         cases = source.read(root, cache_dir=cache)["training"]
@@ -78,8 +78,8 @@ def sheet(source: Source, roots: list[Path], cache: Path, file: Path) -> None:
             show_label(rows[1, column], image, label, source)
     for axis in axes.flat:
         axis.set_axis_off()
-    name_classes(figure, source, f"{source.title}, {'real above, drawn below' if len(roots) > 1 else 'drawn'}")
-    figure.savefig(file, dpi=80)
+    name_classes(figure, source, f"{source.title}, {'real above, synthetic below' if len(roots) > 1 else 'synthetic'}")
+    figure.savefig(file, dpi=110)
     plt.close(figure)
     print(f"Wrote {file}")
 
@@ -91,17 +91,14 @@ def pixels(file: str, converter: Callable[[Image.Image], Image.Image]) -> np.nda
 
 
 def name_classes(figure: Figure, source: Source, title: str) -> None:
-    """Say which color stands for which class: in the title, or in a legend where there are many."""
-    if colors_of(source):
-        figure.suptitle(f"{title}: official colors, ignored pixels black", fontsize=11)
-        patches = [
-            Patch(color=np.divide(color, 255), label=name)
-            for name, color in zip(source.classes, colors_of(source), strict=True)
-        ]
-        figure.legend(handles=patches, loc="outside lower center", ncols=10, fontsize=9, frameon=False)
-        return
-    names = " and ".join(f"{name} {color}" for name, color in zip(source.classes[1:], COLORS, strict=False))
-    figure.suptitle(f"{title}: {names}", fontsize=11)
+    """Say what is shown, and which color stands for which class."""
+    if official := colors_of(source):
+        named = {name: np.divide(color, 255) for name, color in zip(source.classes, official, strict=True)}
+    else:
+        named = {name: color_of(number) for number, name in enumerate(source.classes) if number}
+    figure.suptitle(f"{title}{': ignored pixels are black' if official else ''}", fontsize=12)
+    handles = [Patch(color=color, label=name) for name, color in named.items()]
+    figure.legend(handles=handles, loc="outside lower center", ncols=5, fontsize=11, frameon=False)
 
 
 def show_label(axis: Axes, image: np.ndarray, label: np.ndarray, source: Source) -> None:
@@ -123,9 +120,10 @@ def close_up(axis: Axes, image: np.ndarray, label: np.ndarray, source: Source) -
         axis.set_xlim(max(columns[0] - margin, 0), min(columns[-1] + margin, label.shape[1] - 1))
         axis.set_ylim(min(rows[-1] + margin, label.shape[0] - 1), max(rows[0] - margin, 0))
     axis.imshow(image, cmap="gray")
-    for inside, color in zip(classes, COLORS, strict=False):
+    for number, inside in enumerate(classes, start=1):
         if inside.any():
-            axis.contour(inside, levels=[0.5], colors=color, linewidths=0.3 if len(classes) == 1 else 0.9)
+            width = 0.4 if len(classes) == 1 else 1.4
+            axis.contour(inside, levels=[0.5], colors=[color_of(number)], linewidths=width)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""Show a drawn hippocampus from the side: slices, and surfaces of its label, clean, noisy, and smoothed by heat in 3-D.
+"""Show a synthetic hippocampus from the side: slices and surfaces of its label, clean, noisy, and smoothed by heat.
 
 Run ``python docs/gallery/volume.py``.
 """

@@ -25,7 +25,7 @@ import monai_iels
 from monai_iels._errors import first_line
 
 _GROUPS = {
-    "data": "fetch, check or draw a data set",
+    "data": "download, check or synthesize a data set",
     "bundle": "compose the configs of the bundles",
     "study": "compare variants of a training",
     "registry": "look after registered models",

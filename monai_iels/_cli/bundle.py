@@ -33,6 +33,8 @@ def _composed(bundles: Path) -> dict[Path, str]:
 
     folders = sorted(file.parent for file in bundles.glob("*/dataset.yaml"))
     if not folders:
+        if not bundles.is_dir():
+            raise ValueError(f"there is no folder {bundles} here: start in the folder that contains it")
         raise ValueError(f"{bundles} has no bundle: there is no folder with a dataset.yaml in it")
     files = {}
     for folder in folders:

@@ -31,13 +31,13 @@ def add_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
     checking.add_argument("--json", action="store_true", help="print the report as JSON")
     checking.add_argument("--cache_dir", help="where archives are unpacked (default: your cache folder)")
 
-    drawing = add("synthesize", _synthesize, "draw a small set in the official layout")
-    drawing.add_argument("--count", type=int, default=60, help="number of images over all sections (default: 60)")
-    drawing.add_argument("--seed", type=int, default=0, help="the same seed gives the same bytes (default: 0)")
-    drawing.add_argument("--size", type=int, help="height of the images (default: about that of the originals)")
+    making = add("synthesize", _synthesize, "make a small synthetic set in the official layout")
+    making.add_argument("--count", type=int, default=60, help="number of images over all sections (default: 60)")
+    making.add_argument("--seed", type=int, default=0, help="the same seed gives the same bytes (default: 0)")
+    making.add_argument("--size", type=int, help="height of the images (default: about that of the originals)")
 
     names = "wbc, dsb2018, drive, refuge, hippocampus or cityscapes"
-    for command, more in ((downloading, ""), (checking, "; or the folder of a bundle of your own"), (drawing, "")):
+    for command, more in ((downloading, ""), (checking, "; or the folder of a bundle of your own"), (making, "")):
         command.add_argument("name", help=names + more)
         command.add_argument("--root", required=True, metavar="DIR", help="folder of the data set")
 
@@ -88,7 +88,7 @@ def _synthesize(options: argparse.Namespace) -> None:
     source = _source(options.name)
     with _writing("--root"):
         root = source.synthesize(options.root, options.count, options.seed, options.size)
-    print(f"{options.count} drawn cases in the layout of {source.title} are in {root}.")
+    print(f"{options.count} synthetic cases in the layout of {source.title} are in {root}.")
     print(f"Next: monai-iels data check {source.name} --root {shlex.quote(str(root))}")
 
 

@@ -16,6 +16,8 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
+_ADDRESS = "address of the server (default: MLFLOW_TRACKING_URI, or where the training was tracked)"
+
 
 def add_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the commands about registered models to the parser of ``monai-iels registry``."""
@@ -32,7 +34,7 @@ def add_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
     writing.add_argument("file", type=Path)
     for command in (listing, adding, moving, writing):
         command.add_argument("--root", default=".", help="output folder of a training")
-        command.add_argument("--tracking_uri", help="address of the server")
+        command.add_argument("--tracking_uri", help=_ADDRESS)
 
 
 def _at_server(command: Callable[[argparse.Namespace], None]) -> Callable[[argparse.Namespace], None]:

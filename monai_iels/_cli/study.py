@@ -19,20 +19,21 @@ from collections.abc import Callable
 from pathlib import Path
 
 _PRESETS = "paper, full (the bundle as it is), or cpu, which is smaller (default: cpu; with a GPU paper, or else full)"
+_ADDRESS = "address of a tracking server (default: MLFLOW_TRACKING_URI, or the database beside the bundle)"
 
 
 def add_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the commands about studies to the parser of ``monai-iels study``."""
     run = add("run", _run, "train what is missing, and write the page")
     run.add_argument("study", type=Path, help="bundles/NAME/studies/STUDY.yaml")
-    run.add_argument("--dataset_dir", default="synthetic", help="folder of the data set (default: a drawn sample)")
+    run.add_argument("--dataset_dir", default="synthetic", help="folder of the data set (default: synthetic images)")
     run.add_argument("--output_dir", type=Path, help="where to write (default: eval/STUDY-PRESET in the bundle)")
     run.add_argument("--seeds", type=int, help="how many seeds (default: as many as the study says)")
     run.add_argument("--variants", nargs="+", metavar="NAME", help="only these, and the baselines of their groups")
     run.add_argument("--jobs", type=int, help="how many trainings at the same time (default: 1 with a GPU, else 2)")
     run.add_argument("--processes", type=int, default=1, help="how many GPUs share each training (default: 1)")
     run.add_argument("--preset", help=_PRESETS)
-    run.add_argument("--tracking_uri", help="address of a tracking server (default: the database beside the bundle)")
+    run.add_argument("--tracking_uri", help=_ADDRESS)
     report = add("report", _report, "write the page again")
     report.add_argument("folder", type=Path, help="output folder of a study, or a folder with its results.json")
     report.add_argument("--output_dir", type=Path, help="where to write (default: the folder itself)")

@@ -27,8 +27,8 @@ from monai_iels.data._datalists import describe_pairs
 _CONFIGS = ("train", "evaluate", "inference", "multi_gpu_train")
 _FREE_FORM = "#required_packages_version"
 _NEEDED_FOR_OWN_DATA = ("datalists", "classes")
-_SAMPLE = "Without `dataset_dir` the bundle draws its embedded sample and says so."
-_NO_SAMPLE = "There is no embedded sample: set `dataset_dir`."
+_SAMPLE = "Without `dataset_dir` the bundle uses synthetic images and says so."
+_NO_SAMPLE = "There are no synthetic images of it: set `dataset_dir`."
 _IN_WINDOWS = "an image is predicted window by window at its own size, and the most probable class is taken"
 _GEOMETRY = {
     2: "an image is resized to what the network saw in training, the probabilities are resized back, and the most\n"

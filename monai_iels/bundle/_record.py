@@ -76,7 +76,7 @@ def describe_run(
 def _note(parameters: Mapping[str, Any]) -> str:
     """Return a description of a run in plain words."""
     folder = RunFolder(parameters["output_dir"])
-    data = "drawn samples" if parameters["dataset_synthetic"] else parameters["dataset_dir"]
+    data = "synthetic images" if parameters["dataset_synthetic"] else parameters["dataset_dir"]
     steps = parameters["iel_steps"]
     strength = f"{steps} steps of {parameters['iel_dt']:.3g}"
     if "gain" in parameters:

@@ -114,7 +114,7 @@ class Run:
 
     @one_sentence()
     def start(self) -> None:
-        """See that the output folder can be written to; warn of drawn data, and of a layer that hardly takes part.
+        """See that the output folder can be written to; warn of synthetic data, and of a layer that hardly takes part.
 
         Raises:
             RunError: if it cannot be written to.
@@ -124,7 +124,7 @@ class Run:
         check_writable(self["output_dir"], "output_dir")
         if self["dataset_dir"] == SYNTHETIC:
             logger.warning(
-                "=== EMBEDDED SAMPLE: these images are drawn. Set --dataset_dir to the folder of the real data set. ==="
+                "=== SYNTHETIC IMAGES, not real ones. Set --dataset_dir to the folder of the real data set. ==="
             )
         epochs, warmup = self["epochs"], self["iel_warmup"]
         if self["iel_steps"] and warmup >= epochs:
@@ -155,7 +155,7 @@ class Run:
                     logger.info(begun)
             trainer.run()
         if self["register_model"]:
-            registry.register(self["output_dir"], self["register_model"])
+            registry.register(self["output_dir"], self["register_model"], self["tracking_uri"])
 
     def _load_pretrained(self) -> str:
         """Load the weights to start from, and say so; a resumed training has its own, and says nothing."""

@@ -8,7 +8,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Six data sets: their readers, drawn samples of each, and a checker that finds what is broken.
+"""Six data sets: their readers, synthetic samples of each, and a checker that finds what is broken.
 
 A new data set needs
 

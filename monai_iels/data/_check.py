@@ -25,7 +25,7 @@ from monai_iels._prediction import as_rgb
 from monai_iels.data._cases import Case, Datalists, all_cases, all_files, case_files
 from monai_iels.data._images import Header, explained, in_words, open_header, read_file, reader_of
 from monai_iels.data._labels import Values, find_strays
-from monai_iels.data._problems import Problem, Problems
+from monai_iels.data._problems import Problem, Problems, in_lines
 from monai_iels.data._source import Source
 
 
@@ -54,7 +54,7 @@ class Report:
         return {"ok": not self.problems, **dataclasses.asdict(self)}
 
     def __str__(self) -> str:
-        lines = [str(problem) for problem in self.problems]
+        lines = in_lines(self.problems)
         found = _list_counts(self.counts) or "no cases"
         lines.append(f"{self.dataset} in {self.root}: {self.files} files opened; {found}.")
         if self.counts and self.official not in ({}, self.counts):

@@ -8,7 +8,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""The data sets by name, and checked datalists for a training: from a folder, or drawn on the spot."""
+"""The data sets by name, and checked datalists for a training: from a folder, or synthetic ones."""
 
 import dataclasses
 import inspect
@@ -47,7 +47,7 @@ def checked_datalists(
 
     Args:
         name: one of ``wbc``, ``dsb2018``, ``drive``, ``refuge``, ``hippocampus``, ``cityscapes``.
-        root: the folder of the data set, or ``"synthetic"`` for a drawn sample.
+        root: the folder of the data set, or ``"synthetic"`` for a synthetic sample.
         seed: seed of the split, and of the drawing.
         cache_dir: where to put what is made once from the data; the user's cache folder by default.
         count: number of cases of a drawn sample.
@@ -70,7 +70,7 @@ def checked_datalists(
     try:
         return _read(source, root, seed, cache_dir)
     except DataError as error:
-        remedy = f"This was drawn and has changed since: delete {root}, and it will be drawn again."
+        remedy = f"This synthetic sample has changed since it was made: delete {root}, and it is made again."
         raise error.replace(remedy=remedy) from error
 
 

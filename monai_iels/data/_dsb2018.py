@@ -29,7 +29,7 @@ from monai_iels.data._search import Search, listing
 from monai_iels.data._source import Archive, Source, generator
 
 _PROPORTIONS = ((1.0, 1.0), (1.0, 1.0), (1.0, 1.25), (1.0, 1.0), (1.4, 1.4), (2.0, 2.7))
-"""Height and width of the drawn images, in turn, relative to their nominal size: the originals have nine sizes."""
+"""Height and width of the synthetic images, in turn, relative to their nominal size: the originals have nine sizes."""
 
 
 def _find(search: Search) -> Datalists:

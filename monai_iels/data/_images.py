@@ -56,7 +56,8 @@ def open_header(file: str) -> Header:
             volume: Any = nibabel.loadsave.load(file)
             if min(volume.shape, default=0) < 1 or len(volume.shape) != 3:
                 found = in_words(volume.shape)
-                raise DataError(Problem("size", file, f"the volume has the shape {found}", "Save it as a 3-D volume."))
+                remedy = "Save it as a 3-D volume; docs/do/files.md says what to do about several channels."
+                raise DataError(Problem("size", file, f"the volume has the shape {found}", remedy))
             return Header(tuple(volume.shape), volume.affine)
         if file.lower().endswith(_OTHER_VOLUMES):
             loaded = read_finite(file, ITKReader())
@@ -91,10 +92,13 @@ def as_mask(image: Image.Image) -> Image.Image:
     """
     if image.mode in ("1", "L", "P"):
         return image.convert("L")
-    if image.mode == "RGB":
-        red, green, blue = image.split()
-        if ImageChops.difference(red, green).getbbox() is None and ImageChops.difference(red, blue).getbbox() is None:
-            return red
+    if image.mode in ("LA", "RGB", "RGBA"):
+        first, *others = image.convert(image.mode.removesuffix("A")).split()
+        if any(ImageChops.difference(first, other).getbbox() for other in others):
+            raise ValueError("has colors; save the mask with one gray value per class (docs/do/files.md says how)")
+        if "A" not in image.mode or image.getchannel("A").getextrema() == (255, 255):
+            return first
+        raise ValueError("is transparent in places; save the mask with one gray value per class and no transparency")
     raise ValueError(f"has the mode {image.mode}; save the mask in 8 bits of gray")
 
 

@@ -12,13 +12,14 @@
 
 import dataclasses
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from monai.config import PathLike
 
 _SHOWN = 20
+_FEW = 3  # files with the same problem that are named one by one
 _AGAIN = "Copy the file again from its source."
 _REMEDIES = {
     "missing": "Check the path, or copy everything again from its source.",
@@ -62,14 +63,34 @@ class Problem:
         return sentence.replace("\n", "\\n").encode("utf-8", "backslashreplace").decode("utf-8")
 
 
+def in_lines(problems: Sequence[Problem]) -> list[str]:
+    """Return one line per problem; files of a folder with the same problem share one.
+
+    Example:
+        >>> in_lines([Problem("empty", f"labels/{i}.png", "the file is empty") for i in range(4)])
+        ['labels: 4 files, such as 0.png: the file is empty. Copy the file again from its source.']
+    """
+    alike: dict[tuple[str, str, str], list[Problem]] = {}
+    for problem in problems:
+        alike.setdefault((os.path.dirname(problem.file), problem.problem, problem.remedy), []).append(problem)
+    lines = []
+    for (folder, text, _), group in alike.items():
+        if len(group) <= _FEW:
+            lines += [str(problem) for problem in group]
+        else:
+            named = f"{len(group)} files, such as {os.path.basename(group[0].file)}: {text}"
+            lines.append(str(dataclasses.replace(group[0], file=folder or ".", problem=named)))
+    return lines
+
+
 class DataError(ValueError):
     """Data that cannot be used, with every problem found so far in ``problems``."""
 
     def __init__(self, *problems: Problem) -> None:
         self.problems = problems
-        lines = [str(problem) for problem in problems[:_SHOWN]]
-        if len(problems) > _SHOWN:
-            lines.append(f"... and {len(problems) - _SHOWN} more; `monai-iels data check` lists them all.")
+        lines = in_lines(problems)
+        if len(lines) > _SHOWN:
+            lines[_SHOWN:] = [f"... and {len(lines) - _SHOWN} more; `monai-iels data check` lists them all."]
         super().__init__("\n".join(lines))
 
     def replace(self, **changes: str) -> "DataError":

@@ -8,7 +8,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""What a data set is: where its files lie, what its labels mean, where it comes from, and how a sample is drawn."""
+"""What a data set is: where its files lie, what its labels mean, where it comes from, and how it is synthesized."""
 
 import dataclasses
 import os
@@ -107,7 +107,7 @@ class Source:
         return datalists
 
     def synthesize(self, root: PathLike, count: int = 60, seed: int = 0, size: int | None = None) -> Path:
-        """Draw a small set in the official layout and file formats, completely or not at all.
+        """Make a small synthetic set in the official layout and file formats, completely or not at all.
 
         Args:
             root: a folder that does not exist yet, or is empty.
@@ -124,7 +124,7 @@ class Source:
         return root
 
     def draw(self, folder: Path, count: int = 60, seed: int = 0, size: int | None = None) -> None:
-        """Draw a small set into an empty folder.
+        """Make a small synthetic set in an empty folder.
 
         Raises:
             ValueError: for a number that is too small.
@@ -136,7 +136,7 @@ class Source:
             raise ValueError(f"seed must not be negative, got {seed}")
         if size < 24:
             raise ValueError(f"size must be at least 24, got {size}: the structures need room")
-        for index in tqdm(range(count), desc=f"Drawing {self.title}", unit="image", disable=None):
+        for index in tqdm(range(count), desc=f"Synthesizing {self.title}", unit="image", disable=None):
             self.sample(folder, index, seed, size)
 
 
@@ -149,5 +149,5 @@ def report_empty_sections(datalists: Datalists, root: Path, problems: Problems) 
 
 
 def generator(seed: int, index: int) -> np.random.Generator:
-    """Return the random numbers of one drawn case, which do not depend on how many others are drawn."""
+    """Return the random numbers of one synthetic case, which do not depend on how many others are made."""
     return np.random.default_rng([seed, index])

@@ -39,6 +39,7 @@ from monai_iels.tracking import add_files_to_run
 
 logger = logging.getLogger(__name__)
 
+_NOT_PER_EPOCH = ("IoU", "convexity")  # which the table at the end has
 _FEW_CLASSES = 5  # the table in the terminal has a line for each
 
 
@@ -114,13 +115,13 @@ class TrainingReport:
         epoch, last = state.epoch, state.max_epochs
         line = f"epoch {epoch:>{len(str(last))}}/{last}  loss {self.metrics['loss']:.4f}"
         for name, title in SHOWN_METRICS.items():
-            if name in self.metrics and title != "IoU":  # which says the same as Dice
-                line += f"  {title} {self.metrics[name]:.3f}"
+            if name not in self.metrics or title in _NOT_PER_EPOCH:
+                continue
+            line += f"  {title} {self.metrics[name]:.3f}"
             if name + OF_TRUTH in self.metrics:
                 line += f" (truth {self.metrics[name + OF_TRUTH]:.3f})"
-        line += f"  {duration(self.metrics['seconds'])}"
         if epoch < last:
-            line += f", {duration((last - epoch) * self.history['seconds'].tail(5).mean())} left"
+            line += f"  {duration((last - epoch) * self.history['seconds'].tail(5).mean())} left"
         if self.evaluator.state.epoch == self.evaluator.state.best_metric_epoch == epoch:
             line += "  best so far"
         logger.info(line)
@@ -176,6 +177,7 @@ class EvaluationReport:
         section: name of the section that is evaluated.
         pictures: whether to draw the contact sheet.
         training_dir: folder of the training, whose tracked run gets the files, too.
+        tracking_uri: where that run is, by default ``MLFLOW_TRACKING_URI`` or where the training was tracked.
     """
 
     output_dir: str
@@ -186,6 +188,7 @@ class EvaluationReport:
     section: str = "validation"
     pictures: bool = True
     training_dir: str | None = None
+    tracking_uri: str | None = None
 
     def attach(self, engine: Any) -> None:
         """Follow an evaluator.
@@ -238,7 +241,7 @@ class EvaluationReport:
                 contact_sheet(scored or panels, self.classes, part, colors=self.colors)
             files.append(sheet_file)
         if self.training_dir is not None:
-            add_files_to_run(self.training_dir, files, "evaluation")
+            add_files_to_run(self.training_dir, files, "evaluation", self.tracking_uri)
         has_many_classes = len(self.shown) > _FEW_CLASSES
         is_part = summary.index.str.endswith(tuple(f"_{name}" for name in self.shown))
         table = summary[~is_part if has_many_classes else slice(None)][["mean", "median", "worst_5_percent"]].rename(

@@ -47,7 +47,7 @@ class Tracking:
     Args:
         output_dir: folder of the run and of its artifacts.
         report: measures the metrics of each epoch.
-        tracking_uri: address of a tracking server. ``MLFLOW_TRACKING_URI`` goes first; without both, all trainings with
+        tracking_uri: address of a tracking server, by default ``MLFLOW_TRACKING_URI``; without both, all trainings with
             bundles of one folder share the database ``mlflow/mlflow.db`` in that folder. A user name and password in
             the address are never written.
         bundle_root: folder of the bundle.
@@ -90,8 +90,8 @@ class Tracking:
     def open(self, engine: Any) -> None:
         """Begin a run, or continue the one that was interrupted."""
         files = [file for file in (self.folder.config, self.folder.start_picture) if file.exists()]
-        known = self.tracking_uri or (self.recorder.journal.own_address() if self.resume else None)
-        address = choose_address(known, self.bundle_root, self.output_dir)
+        before = self.recorder.journal.own_address() if self.resume else None
+        address = choose_address(self.tracking_uri, self.bundle_root, self.output_dir, before)
         self.recorder.open(address, self.description or RunDescription(), files, self.resume)
         self.signals.catch()
 

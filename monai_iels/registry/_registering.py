@@ -71,7 +71,7 @@ def register(output_dir: str, name: str, tracking_uri: str | None = None) -> boo
     Args:
         output_dir: folder of a tracked training.
         name: name of the registered model.
-        tracking_uri: address of the server; the one that the training was tracked at by default.
+        tracking_uri: address of the server; by default ``MLFLOW_TRACKING_URI``, or where the training was tracked.
 
     Returns:
         whether it was registered; if not, a warning says why, and nothing else stops.
@@ -86,7 +86,7 @@ def register(output_dir: str, name: str, tracking_uri: str | None = None) -> boo
         logger.warning(f"{name} was not registered from {folder.path}: {ended}.")
         return False
     try:
-        address = tracking_uri or journal.address()
+        address = journal.address(tracking_uri)
         run_id = str(deliver(journal, address))
         with server_in_use(address), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # hints of MLflow and MONAI to whoever writes a model

@@ -36,10 +36,10 @@ def closing_words(results: Results, folder: Path) -> str:
 
 def _files(results: Results, files: StudyFolder) -> Iterator[tuple[Path, str]]:
     """Yield the pictures and pages that a person would open, and what each shows."""
+    yield files.page, "everything on one page: open it in a browser"
     for panels in files.all_panels():
         yield panels, "image, truth and the predictions of all variants"
     yield files.curves, "the same numbers epoch by epoch"
-    yield files.page, "everything on one page, for the browser"
     for run in results.runs:
         yield files.training(run.variant, run.seed).last_picture, f"training images of {run.variant}"
 
@@ -62,7 +62,7 @@ def _next_steps(results: Results, files: StudyFolder) -> Iterator[str]:
     decides = deciding_metric(trained[0].history)
     best = max(trained, key=lambda run: run.history[decides].dropna().tail(LAST_EPOCHS).mean())
     tracked = Journal(files.tracking).progress()
-    yield f"Predict your own images ({best.variant}):"
+    yield f"Predict more images of this kind ({best.variant}):"
     yield f"  {bundle_command(_arguments(files, best))} --dataset_dir YOUR_IMAGES"
     yield "Train with your own data:\n  docs/start/tutorial.md"
     yield "Compare all trainings in the browser:"

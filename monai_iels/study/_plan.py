@@ -72,7 +72,7 @@ class Plan:
 
     @property
     def synthetic(self) -> bool:
-        """Whether the images are drawn."""
+        """Whether the images are synthetic."""
         return self.shared["dataset_dir"] == "synthetic"
 
     def trainings(self, parent: str = "") -> list[Training]:

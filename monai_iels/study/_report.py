@@ -28,7 +28,7 @@ from monai_iels.study._definition import by_group
 from monai_iels.study._folder import StudyFolder
 from monai_iels.study._results import LAST_EPOCHS, Results, save_results
 
-_PANELS = "Validation images after the last epoch. Dice is best at 1, roughness at the value of the truth."
+_PANELS = "Validation images after the last epoch. Dice is best at 1, roughness at the value of the truth"
 
 
 def write_report(results: Results, folder: Path, trainings: Path | None = None) -> Path:
@@ -48,9 +48,7 @@ def write_report(results: Results, folder: Path, trainings: Path | None = None) 
     write_table(comparison, files.table)
     for old in files.all_panels():
         old.unlink()
-    pictures = list(_draw_curves(results, files))
-    if trainings is not None:
-        pictures += _draw_panels(results, files, StudyFolder(trainings))
+    panels = {} if trainings is None else dict(_draw_panels(results, files, StudyFolder(trainings)))
     content = {
         "results": results,
         "title": f"{results.bundle}: {results.study.replace('_', ' ')}",
@@ -59,7 +57,8 @@ def write_report(results: Results, folder: Path, trainings: Path | None = None) 
         "groups": {group: rows.to_dict("records") for group, rows in comparison.groupby("group", sort=False)},
         "truth": comparison.groupby("group")[["roughness_of_truth", "convexity_of_truth"]].mean(),
         "has_set_iou": "set_iou" in comparison,
-        "pictures": pictures,
+        "panels": panels,
+        "curves": _draw_curves(results, files),
     }
     content["notes"] = _TEMPLATES.get_template("notes.txt").render(content).splitlines()
     write_text(_TEMPLATES.get_template("report.md").render(content), files.report)
@@ -67,25 +66,28 @@ def write_report(results: Results, folder: Path, trainings: Path | None = None) 
     return files.page
 
 
-def _draw_curves(results: Results, files: StudyFolder) -> Iterator[Path]:
+def _draw_curves(results: Results, files: StudyFolder) -> Path | None:
+    """Draw the metrics over the epochs; if nothing has finished, return None."""
     groups: dict[str, dict[str, list[pd.DataFrame]]] = {}
     for group, variants in by_group(results.variants).items():
         for name, variant in variants.items():
             if results.finished(variant):
                 groups.setdefault(group, {})[name] = [run.history for run in results.finished(variant)]
-    if groups:
-        study_curves(groups, files.curves)
-        yield files.curves
+    if not groups:
+        return None
+    study_curves(groups, files.curves)
+    return files.curves
 
 
-def _draw_panels(results: Results, files: StudyFolder, trainings: StudyFolder) -> Iterator[Path]:
+def _draw_panels(results: Results, files: StudyFolder, trainings: StudyFolder) -> Iterator[tuple[str, Path]]:
+    """Draw the predictions of each group side by side, and yield the group and the picture."""
     groups = by_group(results.variants)
     for number, (group, variants) in enumerate(groups.items()):
         sheets = dict(_finished_sheets(results, variants, trainings))
         if sheets:
             file = files.panels_of_group(number) if len(groups) > 1 else files.panels
             _side_by_side(sheets).draw(f"{group}. {_PANELS}" if group else _PANELS, file)
-            yield file
+            yield group, file
 
 
 def _finished_sheets(
@@ -126,14 +128,22 @@ def _number(value: float, form: str = ".3f") -> str:
 
 def _value(row: dict[str, Any], name: str) -> str:
     """Return a mean with its standard deviation and its difference to the baseline, where it has these."""
+    change = _change(row, name)
+    return f"{_mean(row, name)} ({change})" if change else _mean(row, name)
+
+
+def _mean(row: dict[str, Any], name: str) -> str:
     if not row["seeds"]:
         return (row["not_finished"] or "missing") if name == "dice" else ""
-    text = _number(row[name])
-    if pd.notna(row[f"{name}_deviation"]):
-        text += f" ± {row[f'{name}_deviation']:.3f}"
-    if pd.notna(row.get(f"{name}_gain")):
-        text += f" ({row[f'{name}_gain']:+.3f}, {row[f'{name}_gain_low']:+.3f} to {row[f'{name}_gain_high']:+.3f})"
-    return text
+    deviation = row[f"{name}_deviation"]
+    return _number(row[name]) + ("" if pd.isna(deviation) else f" ± {deviation:.3f}")
+
+
+def _change(row: dict[str, Any], name: str) -> str:
+    """Return the difference to the baseline and its interval."""
+    if not row["seeds"] or pd.isna(row.get(f"{name}_gain")):
+        return ""
+    return f"{row[f'{name}_gain']:+.3f}, {row[f'{name}_gain_low']:+.3f} to {row[f'{name}_gain_high']:+.3f}"
 
 
 def _one_line(text: str) -> str:
@@ -166,5 +176,5 @@ _TEMPLATES = jinja2.Environment(
     keep_trailing_newline=True,
     undefined=jinja2.StrictUndefined,
 )
-_TEMPLATES.filters.update(number=_number, value=_value, one_line=_one_line)
+_TEMPLATES.filters.update(number=_number, value=_value, mean=_mean, change=_change, one_line=_one_line)
 _TEMPLATES.filters.update(as_text=_as_text, as_code=_as_code, as_address=_as_address)

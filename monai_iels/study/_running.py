@@ -50,7 +50,7 @@ def run_study(
         preset: name of the settings that all variants share.
         dataset_dir: folder of the data set, or ``"synthetic"``.
         jobs: how many trainings run at the same time.
-        tracking_uri: address of a tracking server; by default the database beside the bundle, as for a training.
+        tracking_uri: address of a tracking server; see :func:`~monai_iels.tracking.choose_address` for the default.
         backend: the joblib backend that runs the trainings.
         processes: how many processes share each training, one per GPU; torchrun starts them.
 
@@ -63,7 +63,7 @@ def run_study(
     plan = make_plan(study, output_dir, preset, dataset_dir, tracking_uri, processes)
     check_overrides(study)
     check_unchanged(plan)
-    source = "the embedded sample: these images are drawn" if plan.synthetic else plan.shared["dataset_dir"]
+    source = "synthetic images" if plan.synthetic else plan.shared["dataset_dir"]
     logger.info(f"{len(plan.trainings())} trainings, {jobs} at a time. Data: {source}.")
     _prepare_data(plan)
     with plan.folder.locked():
@@ -75,18 +75,18 @@ def run_study(
             outcomes = _train(trainings, jobs, backend, environment_for(plan.shared["tracking_uri"]), processes)
         except BaseException as error:
             journal.append("status", status="FAILED" if isinstance(error, Exception) else "KILLED")
-            _deliver([journal])
+            _deliver([journal], plan.shared["tracking_uri"])
             raise
         unfinished = [outcome.training for outcome in outcomes if outcome.status != "FINISHED"]
         journal.append("status", status="FAILED" if unfinished else "FINISHED")
-        _deliver([*(training.journal for training in trainings), journal])
+        _deliver([*(training.journal for training in trainings), journal], plan.shared["tracking_uri"])
     for training in unfinished:
         logger.warning(f"Not finished: {training}. The reason is in {training.folder.console}")
     return not unfinished
 
 
 def _prepare_data(plan: Plan) -> None:
-    """Check the data before the first training, and unpack or draw them once for all trainings."""
+    """Check the data before the first training, and unpack or synthesize them once for all trainings."""
     parser = ConfigParser(ConfigParser.load_config_file(training_config(plan.study.bundle)))
     parser.update(plan.shared)
     list_data(parser)
@@ -103,7 +103,7 @@ def _open_parent(journal: Journal, plan: Plan) -> str:
     else:
         journal.append("resumed")
     try:
-        return str(deliver(journal))
+        return str(deliver(journal, address))
     except Exception as error:
         raise ValueError(
             f"the tracking server {address} does not answer ({first_line(error)}); start it, or check --tracking_uri"
@@ -165,11 +165,11 @@ def _terminable() -> Iterator[None]:
         yield
 
 
-def _deliver(journals: Sequence[Journal]) -> None:
+def _deliver(journals: Sequence[Journal], address: str) -> None:
     """Deliver what is left of the tracking; if that fails, log the command that does it later."""
     for journal in journals:
         try:
-            deliver(journal)
+            deliver(journal, address)
         except Exception as error:
             logger.warning(
                 f"Tracking could not be delivered ({first_line(error)}). Deliver it later: "

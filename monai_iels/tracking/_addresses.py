@@ -39,15 +39,24 @@ def local_database(folder: str | os.PathLike[str]) -> str:
 
 
 def choose_address(
-    tracking_uri: str | None, bundle_root: str | os.PathLike[str], output_dir: str | os.PathLike[str]
+    tracking_uri: str | None,
+    bundle_root: str | os.PathLike[str],
+    output_dir: str | os.PathLike[str],
+    before: str | None = None,
 ) -> str:
-    """Return where to track: ``MLFLOW_TRACKING_URI``, the given address, or the database beside the bundles.
+    """Return where to track: the given address, ``MLFLOW_TRACKING_URI``, or the database beside the bundles.
 
     All trainings of a checkout or a project share this database. If it cannot be written to, there is a warning, and
     ``output_dir`` gets a database of its own. The result has no user name and no password; :func:`signed_in` knows
     them.
+
+    Args:
+        tracking_uri: the address that the user typed, if any.
+        bundle_root: folder of the bundle.
+        output_dir: folder of the run.
+        before: where a resumed run was tracked so far; it goes before the database.
     """
-    given = os.environ.get(_VARIABLE) or tracking_uri
+    given = tracking_uri or os.environ.get(_VARIABLE) or before
     if given:
         return remember_secrets(given)
     shared = Path(os.path.abspath(bundle_root)).parent / "mlflow"

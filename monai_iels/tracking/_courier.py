@@ -33,13 +33,14 @@ class Courier(threading.Thread):
     """Deliver a journal in the background until the run ends.
 
     Args:
-        journal: what to deliver, to its own address.
+        journal: what to deliver.
+        uri: where to, by default ``MLFLOW_TRACKING_URI`` or the journal's own address.
     """
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, uri: str | None = None) -> None:
         super().__init__(name="tracking", daemon=True)
         self.journal = journal
-        self.address = journal.address()
+        self.address = journal.address(uri)
         self._settings = ExitStack()
         self._news = threading.Event()
         self._stop_now = threading.Event()

@@ -84,7 +84,7 @@ class Recorder:
             changed = {name: value for name, value in settings.items() if before.get(name) != value}
             journal.append("resumed", tracking_uri=address)
             journal.append("tags", values={"stopped": ""} | {f"{RESUMED}{k}": v for k, v in changed.items()})
-        self._courier = Courier(journal)
+        self._courier = Courier(journal, address)
         self._courier.start()
         self._courier.notify()
 
@@ -132,13 +132,22 @@ class Recorder:
             self.journal.add_file(file)
 
 
-def add_files_to_run(output_dir: str | os.PathLike[str], files: Iterable[Path], place: str) -> None:
-    """Add files to the tracked run of a training that has ended, such as those of its evaluation."""
+def add_files_to_run(
+    output_dir: str | os.PathLike[str], files: Iterable[Path], place: str, tracking_uri: str | None = None
+) -> None:
+    """Add files to the tracked run of a training that has ended, such as those of its evaluation.
+
+    Args:
+        output_dir: folder of the training.
+        files: the files.
+        place: folder of the artifacts that gets them.
+        tracking_uri: where to deliver, by default ``MLFLOW_TRACKING_URI`` or where the training was tracked.
+    """
     journal = Journal(RunFolder(output_dir).tracking)
     if not journal.file.exists():
         return
     for file in files:
         journal.add_file(file, place)
-    courier = Courier(journal)
+    courier = Courier(journal, tracking_uri)
     courier.start()
     courier.finish()

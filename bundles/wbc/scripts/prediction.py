@@ -265,6 +265,8 @@ def find_cases(dataset_dir: str, suffixes: Sequence[str], spatial_dims: int) -> 
     cases = [{"image": file} for file in found if file.lower().endswith(tuple(suffixes)) and os.path.isfile(file)]
     if not cases and spatial_dims == 3:
         cases = [case for folder in filter(os.path.isdir, [place, *found]) for case in _find_series(folder)]
+    if not cases and not found and not os.path.isdir(place) and place == escape(place):
+        raise RunError(f"{place}: there is no such file or folder; set --dataset_dir to your images")
     if not cases:
         kind = "image" if spatial_dims == 2 else "volume or DICOM series"
         raise RunError(f"{place}: there is no {kind} ({', '.join(suffixes)}); set --dataset_dir to a file or a folder")
