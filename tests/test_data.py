@@ -788,9 +788,15 @@ def test_all_problems_are_reported_at_once(copy):
 
 
 def test_a_long_list_is_cut():
-    error = DataError(*(Problem("empty", f"{i}.png", "a", "c.") for i in range(30)))
+    error = DataError(*(Problem("empty", f"{i}.png", f"a {i}", "c.") for i in range(30)))
     assert len(str(error).splitlines()) == 21
     assert "10 more" in str(error)
+
+
+def test_files_with_the_same_problem_share_a_line():
+    error = DataError(*(Problem("empty", f"labels/{i}.png", "a", "c.") for i in range(30)))
+    assert str(error) == "labels: 30 files, such as 0.png: a. c."
+    assert len(error.problems) == 30
 
 
 def test_an_error_keeps_its_problems_on_the_way_from_another_process():
