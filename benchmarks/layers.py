@@ -67,8 +67,8 @@ def main() -> None:
     threads = f"{arguments.threads} thread{'s' if arguments.threads > 1 else ''}"
     table = "\n".join(
         [
-            f"Forward and backward on the CPU, {threads}, median of {REPEATS}, processor time; torch {torch.__version__}, "
-            f"MONAI {monai.__version__}, Python {platform.python_version()}.",
+            f"Forward and backward on the CPU, {threads}, median of {REPEATS}, processor time; "
+            f"torch {torch.__version__}, MONAI {monai.__version__}, Python {platform.python_version()}.",
             "",
             markdown(rows),
             "",

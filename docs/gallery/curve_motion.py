@@ -55,7 +55,7 @@ def main() -> None:
         axis.set_title(title)
     figure.supxlabel(
         "A reach of 6 pixels. Dotted: the outline before. The round parts do not move.\n"
-        "Filling ends where no disk around a background pixel is more than half full, so a wide bite keeps a straight edge.",
+        "Filling ends where no disk around a background pixel is more than half full: a wide bite has a straight edge.",
         fontsize=10,
     )
     for axis in (found, *moves):
