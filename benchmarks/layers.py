@@ -12,7 +12,7 @@
 """Time the layers against the direct implementations, MONAI's shape-aware losses and a training step.
 
 Prints a Markdown table of ratios from one run; every time is the median of several, forward and backward, on the CPU.
-Use one thread, or two on a machine that does nothing else.
+Processor time is counted, since machines are shared; with several threads it is that of all of them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import torch
 from direct import convolution_in_the_batch, curve_motion, loop_of_convolutions, shifted_sum
 from monai.losses import HausdorffDTLoss, SoftclDiceLoss
 from monai.networks.nets import BasicUNet
-from operations import as_on_other_devices, operations
+from operations import as_on_other_devices, in_torch, operations
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
@@ -41,10 +41,12 @@ from monai_iels.operators import balls
 REPEATS = 5
 HEAT = HeatDiffusion(spacing=2.0)
 CURVE = ConvexCurveMotion(gradient="both")
+DISC_AND_CUP = ConvexCurveMotion(gradient="both", regions=((1, 2), (2,)))
 DIRECT = {
     "disk convolutions, masks in the batch": convolution_in_the_batch,
     "sums of shifted masks": shifted_sum,
 }
+NESTED = "curve motion of disc and cup"
 LARGE = (4, 3, 512, 512)
 
 
@@ -58,15 +60,15 @@ def main() -> None:
     torch.manual_seed(0)
 
     rows = [["what", "compared with", "time", "other", "ratio", "goal"]]
-    sections = [heat_against_the_loop, heat_over_steps, curve_against_direct, curve_in_3d, losses, training_step]
-    for section in [*sections, memory, counted_operations]:
+    sections = [heat_against_the_loop, heat_over_steps, curve_against_direct, regions_that_share_a_softmax, curve_in_3d]
+    for section in [*sections, losses, training_step, memory, counted_operations]:
         print(f"{section.__name__.replace('_', ' ')} ...", file=sys.stderr, flush=True)
         rows += section()
     threads = f"{arguments.threads} thread{'s' if arguments.threads > 1 else ''}"
     table = "\n".join(
         [
-            f"Forward and backward on the CPU, {threads}, median of {REPEATS}; torch {torch.__version__}, "
-            f"MONAI {monai.__version__}, Python {platform.python_version()}.",
+            f"Forward and backward on the CPU, {threads}, median of {REPEATS}, processor time; "
+            f"torch {torch.__version__}, MONAI {monai.__version__}, Python {platform.python_version()}.",
             "",
             markdown(rows),
             "",
@@ -119,6 +121,23 @@ def curve_against_direct() -> list[list[str]]:
         others = [layout for layout in direct if layout != fastest]
         rows += [row(what, f"{layout}, one step x 20", ours, 20 * direct[layout], "") for layout in others]
     return rows
+
+
+def regions_that_share_a_softmax() -> list[list[str]]:
+    """Compare two nested regions with one, and with what torch takes for them where numba is not installed."""
+    u = smooth_logits(LARGE)
+    both, one = medians(
+        lambda: through(u, lambda u: DISC_AND_CUP.evolve(u, -0.1, 20)),
+        lambda: through(u, lambda u: CURVE.evolve(u, -0.1, 20)),
+        repeats=3,
+    )
+    with in_torch():
+        (torch_alone,) = medians(lambda: through(u, lambda u: DISC_AND_CUP.evolve(u, -0.1, 20)), repeats=1)
+    what = f"curve motion of disc and cup, {by(LARGE)}, 20 steps"
+    return [
+        row(what, "the same without numba", both, torch_alone, ""),
+        [what, "curve motion of one region", ms(both), ms(one), f"{both / one:.1f} of it", ""],
+    ]
 
 
 def curve_in_3d() -> list[list[str]]:
@@ -188,11 +207,12 @@ def memory() -> list[list[str]]:
     """Measure the largest extra memory of the forward and backward pass, the result and its gradient included."""
     logits = 4 * torch.Size(LARGE).numel()
     rows = []
-    for name, evolution, goal in (("heat", HEAT, 5), ("curve motion", CURVE, 8)):
+    for name, evolution, most in (("heat", HEAT, 5), ("curve motion", CURVE, 8), (NESTED, DISC_AND_CUP, None)):
         layer, u = InverseEvolutionLayer(evolution, 0.1, 20), smooth_logits(LARGE)
         peak = peak_memory(u, layer)
         what = f"peak extra memory of {name}, {by(LARGE)}, 20 steps"
-        rows.append([what, "the logits", mb(peak), mb(logits), f"{peak / logits:.1f} of it", f"at most {goal}"])
+        goal = f"at most {most}" if most else ""
+        rows.append([what, "the logits", mb(peak), mb(logits), f"{peak / logits:.1f} of it", goal])
     return rows
 
 
@@ -206,10 +226,14 @@ def peak_memory(u: Tensor, layer: InverseEvolutionLayer) -> int:
 
 def counted_operations() -> list[list[str]]:
     """Count what a GPU would be asked to do, forward and backward."""
-    u = torch.randn(1, 2, 64, 64)
+    u = torch.randn(1, 3, 64, 64)
     rows = []
     with as_on_other_devices():
-        for name, evolution, per, goal in (("heat", HEAT, 1, 50), ("curve motion", CURVE, 20, 60)):
+        for name, evolution, per, goal in (
+            ("heat", HEAT, 1, 50),
+            ("curve motion", CURVE, 20, 60),
+            (NESTED, DISC_AND_CUP, 20, 60),
+        ):
             count = operations(lambda evolution=evolution: through(u, lambda u: evolution.evolve(u, -0.1, 20)))
             what = f"operations of {name}, 20 steps" + (", for each step" if per > 1 else "")
             rows.append([what, "", f"{count / per:.0f}", "", "", f"at most {goal}"])
@@ -235,7 +259,7 @@ def through(u: Tensor, function: Callable[[Tensor], Tensor]) -> None:
 
 
 def medians(
-    *functions: Callable[[], object], repeats: int = REPEATS, clock: Callable[[], float] = time.perf_counter
+    *functions: Callable[[], object], repeats: int = REPEATS, clock: Callable[[], float] = time.process_time
 ) -> list[float]:
     """Return the median seconds of each, measured in turn so that a noisy machine is noisy to all."""
     times: list[list[float]] = [[] for _ in functions]

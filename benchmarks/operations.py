@@ -40,13 +40,16 @@ def operations(function: Callable[[], object]) -> int:
 
 
 @contextmanager
+def in_torch() -> Iterator[None]:
+    """Compute without numba."""
+    with _march_op.set_kernel_enabled("cpu", False), _march_back_op.set_kernel_enabled("cpu", False):
+        yield
+
+
+@contextmanager
 def as_on_other_devices() -> Iterator[None]:
     """Compute on the CPU what other devices compute: neither compiled, nor along chords."""
-    with (
-        patch.object(balls, "_is_on_cpu", lambda x: False),
-        _march_op.set_kernel_enabled("cpu", False),
-        _march_back_op.set_kernel_enabled("cpu", False),
-    ):
+    with patch.object(balls, "_is_on_cpu", lambda x: False), in_torch():
         yield
 
 

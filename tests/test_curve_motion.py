@@ -20,6 +20,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from skimage.measure import regionprops
+from torch.nn.functional import softplus
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.direct import curve_motion, shifted_sum
@@ -372,8 +373,8 @@ def bytes_kept(motion, u, steps):
     return sum(event.self_cpu_memory_usage for event in prof.key_averages())
 
 
-@pytest.mark.parametrize(("regions", "fields"), [(((1,),), 1 / 4), (((1, 2), (2,)), 3 / 4)])
-def test_a_step_keeps_masks_and_every_fourth_the_level_set(regions, fields):
+@pytest.mark.parametrize(("regions", "fields"), [(((1,),), 1 / 5), (((1, 2), (2,)), 3 / 5)])
+def test_a_step_keeps_masks_and_every_fifth_the_level_set(regions, fields):
     """Regions that share a softmax keep the logits instead."""
     u = field(2, 3, 64, 64).float().requires_grad_()
     motion = ConvexCurveMotion(regions=regions, radii=(3,))
@@ -440,6 +441,19 @@ def test_both_sided_differences_see_what_central_ones_do_not(texture):
     assert (both.evolve(phi, -0.1, 1)[0, 0][tops] < phi[0, 0][tops] - 0.05).all()
 
 
+def test_a_checkerboard_in_the_background_pays_under_both_sided_differences_only():
+    """Why they need a longer warm-up: until a network knows the background, it can learn a pattern instead."""
+    board = 1.0 - 2 * ((torch.arange(48)[:, None] + torch.arange(48)) % 2)
+    phi = [(0.3 * field(48, 48) + 0.3 + amplitude * board)[None, None] for amplitude in (0.0, 2.0)]
+    cost = {
+        gradient: [softplus(of_one_channel(gradient=gradient).evolve(each, -0.1, 60)).mean() for each in phi]
+        for gradient in ("central", "both")
+    }
+    assert softplus(phi[1]).mean() > softplus(phi[0]).mean() + 0.3  # without the layer it is expensive
+    assert cost["both"][1] < cost["both"][0] - 0.1
+    assert cost["central"][1] > cost["central"][0] - 0.05
+
+
 def test_where_both_sides_are_equally_steep_each_has_half_of_the_derivative():
     peak = torch.tensor([1.0, 1, 1, 0, -1, 0, 1, 1, 1], dtype=torch.float64)[None, None].requires_grad_()
     motion = of_one_channel(gradient="both", radii=(4,), band=1)
@@ -449,7 +463,7 @@ def test_where_both_sides_are_equally_steep_each_has_half_of_the_derivative():
 
 
 @pytest.mark.parametrize("gradient", ["central", "both"])
-@pytest.mark.parametrize(("regions", "most"), [(((1,),), 60), (((1, 2), (2,)), 90)])
+@pytest.mark.parametrize(("regions", "most"), [(((1,),), 60), (((1, 2), (2,)), 92)])
 def test_a_step_takes_few_operations_on_other_devices(regions, most, gradient, way):
     """Forward and backward; on a GPU each is a kernel to be launched."""
     if way != "torch on other devices":

@@ -36,25 +36,29 @@ def main() -> None:
     bite = ((X - 30) ** 2 + (Y + 16) ** 2).sqrt() - 12
     notch = torch.maximum((X + 6).abs() - 5, 16 - Y)
     phi = torch.minimum(torch.minimum(disk, bite), notch)[None, None]
-    motion = ConvexCurveMotion(regions=((0,),), activation="sigmoid")
+    motion = ConvexCurveMotion(regions=((0,),), activation="sigmoid", gradient="both")
 
-    figure, (found, backward, forward) = plt.subplots(1, 3, figsize=(9, 3.9), layout="constrained")
+    figure, (found, *moves) = plt.subplots(1, 3, figsize=(9.6, 4.2), layout="constrained")
     found.imshow(torch.where(phi > 0, 0.75, 1.0)[0, 0], cmap="gray", vmin=0, vmax=1)
     paint(found, motion.moving(phi), BAND)
     paint(found, motion.concave(phi), DENTS)
     found.contour(phi[0, 0], levels=[0.0], colors=OUTLINE, linewidths=1.2)
-    found.set_title("the dents C (dark orange)\nand the band R around them")
+    found.set_title("1. The dents (dark orange)\nand the band around them")
     for axis, dt, title in (
-        (backward, -0.1, "backward, in the layer:\nthe dents deepen, the loss rises"),
-        (forward, 0.1, "forward, where training leads:\nthe dents fill"),
+        (moves[0], -0.1, "2. Backward, in the layer:\nthe dents deepen, the loss rises"),
+        (moves[1], 0.1, "3. Forward, where training leads:\nfilled up to a straight edge"),
     ):
         moved = motion.evolve(phi, dt, 60)
         axis.imshow(torch.where(moved > 0, 0.75, 1.0)[0, 0], cmap="gray", vmin=0, vmax=1)
         axis.contour(phi[0, 0], levels=[0.0], colors=OUTLINE, linewidths=0.8, linestyles=":")
         axis.contour(moved[0, 0], levels=[0.0], colors="#b3261e" if dt < 0 else "#1a7f37", linewidths=1.6)
         axis.set_title(title)
-    figure.supxlabel("60 steps of 0.1. Dotted: the outline before. The round parts do not move.", fontsize=10)
-    for axis in (found, backward, forward):
+    figure.supxlabel(
+        "A reach of 6 pixels. Dotted: the outline before. The round parts do not move.\n"
+        "Filling ends where no disk around a background pixel is more than half full: a wide bite has a straight edge.",
+        fontsize=10,
+    )
+    for axis in (found, *moves):
         axis.set(xticks=[], yticks=[])
     FIGURES.mkdir(exist_ok=True)
     figure.savefig(FIGURES / "curve_motion.png", dpi=100)

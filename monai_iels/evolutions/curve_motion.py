@@ -59,7 +59,7 @@ class ConvexCurveMotion(Evolution):
     It has no gain: a level set grows where its boundary moves, and stops where that has ended. Backward, 60 steps of
     0.1 were measured to raise the norm of logits at most 3-fold, whether noise or smooth, and 200 steps no further.
 
-    For the backward pass each step keeps the mask ``R``, and every fourth the level sets, or the logits of regions that
+    For the backward pass each step keeps the mask ``R``, and every fifth the level sets, or the logits of regions that
     share a softmax. On a CPU the steps are compiled where numba is installed.
 
     Args:

@@ -32,8 +32,8 @@ from monai_iels.operators.stencil import add_norm_adjoint, gradient_norm
 __all__ = ["concave", "march", "moving"]
 
 _HAS_NUMBA = importlib.util.find_spec("numba") is not None
-# For the backward pass the logits of every fourth step are kept; those between are computed again.
-_KEPT_EVERY = 4
+# For the backward pass the logits of every fifth step are kept; those between are computed again.
+_KEPT_EVERY = 5
 _LARGE = 1e18  # its square is finite
 
 
