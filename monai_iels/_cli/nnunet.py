@@ -54,7 +54,8 @@ def _train(options: argparse.Namespace) -> None:
     from nnunetv2.run.run_training import run_training_entry
 
     sys.argv = ["nnUNetv2_train", *options.arguments]
-    _end_at_sigterm()
+    if os.name == "posix":
+        _end_at_sigterm()
     run_training_entry()
 
 
