@@ -39,6 +39,7 @@ def main() -> None:
     motion = ConvexCurveMotion(regions=((0,),), activation="sigmoid", gradient="both")
 
     figure, (found, *moves) = plt.subplots(1, 3, figsize=(9.6, 4.2), layout="constrained")
+    figure.get_layout_engine().set(h_pad=0.12)
     found.imshow(torch.where(phi > 0, 0.75, 1.0)[0, 0], cmap="gray", vmin=0, vmax=1)
     paint(found, motion.moving(phi), BAND)
     paint(found, motion.concave(phi), DENTS)
