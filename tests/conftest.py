@@ -30,9 +30,9 @@ LONGEST_FIRST += ["test_comparison", "test_sizes", "test_curve_motion", "test_ha
 
 
 def pytest_xdist_auto_num_workers(config):
-    """Run folders on all cores, single files in this process."""
+    """Run folders on all cores, and one worker more since tests wait for servers; single files in this process."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return min(cores, 8) if any(Path(word).is_dir() for word in config.args) else 0
+    return min(cores, 8) + 1 if any(Path(word).is_dir() for word in config.args) else 0
 
 
 def pytest_configure(config):

@@ -588,5 +588,6 @@ def test_a_killed_loader_says_what_happened(finished, tmp_path):
     assert process.returncode == 1
     assert len([line for line in errors if line.startswith(sentence)]) == 1, "\n".join(errors)
     swallowed = ("Exception ignored in", "--- Logging error")  # of a worker before, which torch tells by a signal
-    ignored = [line for line in errors if line.startswith(swallowed)]
-    assert len([line for line in errors if "Traceback" in line]) == len(ignored)
+    chained = ("During handling of the above exception", "The above exception was the direct cause")
+    ignored = [line for line in errors if line.startswith(swallowed + chained)]
+    assert len([line for line in errors if "Traceback" in line]) == len(ignored), "\n".join(errors)
