@@ -17,13 +17,12 @@ import sys
 
 import pytest
 import torch
-from helpers import BUNDLES, ROOT, configs, history, run
+from helpers import BUNDLES, ROOT, configs, history, new_database, run
 from monai.bundle import verify_net_in_out
 from PIL import Image
 
 from monai_iels._torchvision import make_importable
 from monai_iels.street_networks import BACKBONES, street_network
-from monai_iels.tracking import local_database
 
 make_importable()
 pytest.importorskip("timm", reason='pip install "monai_iels[cityscapes]"')
@@ -132,7 +131,7 @@ def test_a_registered_network_takes_along_what_it_needs(architecture, tmp_path):
     weights = tmp_path / "backbone.pt"
     network = street_network(architecture, 19, backbones=SMALL)
     torch.save((network.encoder if architecture == "deeplabv3plus" else network.backbone).state_dict(), weights)
-    address = local_database(tmp_path)
+    address = new_database(tmp_path)
     run(
         configs("cityscapes", "train"),
         bundle_root=str(BUNDLES / "cityscapes"),
@@ -144,6 +143,7 @@ def test_a_registered_network_takes_along_what_it_needs(architecture, tmp_path):
             "epochs": 1,
             "iel_warmup": 0,
             "val_interval": 1,
+            "pictures": False,
             "tracking_uri": address,
             "register_model": "streets",
         },
