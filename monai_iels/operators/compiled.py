@@ -59,7 +59,7 @@ def march(
     flipped = np.empty((math.ceil(phi.numel() * _MANY), 4), np.int64)
     counts = _count(phi, radii, spacing)
     halves = np.array([ball_size(radius, spacing) // 2 for radius in radii], counts.dtype)
-    bits, settings = np.array(groups), (dt, _per_distance(u.dtype, spacing), scheme == "both")
+    bits, settings = np.array(groups), _settings(dt, u.dtype, spacing, scheme)
     for step, move in enumerate(moves):
         if step and step % kept_every == 0:
             kept[step // kept_every - 1] = u
@@ -88,7 +88,7 @@ def march_back(
     kept_every: int,
 ) -> Tensor:
     """Return the derivative by ``u`` of the sum of ``grad`` times the movement."""
-    bits, settings = np.array(groups), (dt, _per_distance(u.dtype, spacing), scheme == "both")
+    bits, settings = np.array(groups), _settings(dt, u.dtype, spacing, scheme)
     total = grad.clone(memory_format=torch.contiguous_format)
     states = u.new_empty(kept_every, *u.shape)
     is_alone = u.shape[1] == 1  # then the channel is the level set
@@ -132,8 +132,11 @@ def _images(x: Tensor) -> Array:
     return _stacks(x.flatten(0, 1)[None])[0]
 
 
-def _per_distance(dtype: torch.dtype, spacing: Sequence[float]) -> Array:
-    return torch.tensor([0.0] * (3 - len(spacing)) + [1 / h for h in spacing], dtype=dtype).numpy()
+def _settings(dt: float, dtype: torch.dtype, spacing: Sequence[float], scheme: str) -> tuple[Any, Array, bool]:
+    """Return the time step, what turns differences into slopes (central ones are half a sum), and the scheme."""
+    share = 1.0 if scheme == "both" else 0.5
+    per_distance = torch.tensor([0.0] * (3 - len(spacing)) + [share / h for h in spacing], dtype=dtype).numpy()
+    return per_distance.dtype.type(dt), per_distance, scheme == "both"
 
 
 def _chord_table(radius: float, spacing: Sequence[float]) -> Array:
@@ -145,9 +148,9 @@ def _chord_table(radius: float, spacing: Sequence[float]) -> Array:
 def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile at the first call, and keep the result on disk where there is a place for it."""
     try:
-        return numba.njit(cache=True, nogil=True)(function)
+        return numba.njit(cache=True, nogil=True, error_model="numpy")(function)
     except RuntimeError:  # neither this folder nor the user's can be written to
-        return numba.njit(nogil=True)(function)
+        return numba.njit(nogil=True, error_model="numpy")(function)
 
 
 @_compiled
@@ -198,52 +201,60 @@ def _count_again(phi: Array, flipped: Array, ball: Array, counts: Array) -> None
 
 
 @_compiled
-def _differences(
-    phi: Array, z: int, y: int, x: int, per_distance: Array
-) -> tuple[float, float, float, float, float, float]:
-    """Return the differences to the pixel before and after along each axis; none across the border."""
-    depth, height, width = phi.shape
-    here = phi[z, y, x]
-    return (
-        (here - phi[max(z - 1, 0), y, x]) * per_distance[0],
-        (phi[min(z + 1, depth - 1), y, x] - here) * per_distance[0],
-        (here - phi[z, max(y - 1, 0), x]) * per_distance[1],
-        (phi[z, min(y + 1, height - 1), x] - here) * per_distance[1],
-        (here - phi[z, y, max(x - 1, 0)]) * per_distance[2],
-        (phi[z, y, min(x + 1, width - 1)] - here) * per_distance[2],
-    )
+def _is_any_set(row: Array) -> bool:
+    count = 0
+    for x in range(len(row)):
+        count += row[x]
+    return count > 0
 
 
 @_compiled
-def _square(before: float, after: float, both: bool) -> float:
-    """Return the square of the slope that two differences make."""
+def _add_squares(before: Array, here: Array, after: Array, per_distance: float, both: bool, total: Array) -> None:
+    """Add the squared slopes along one axis to ``total``."""
     if both:
-        return max(before * before, after * after) + 0 * (before + after)  # NaN if one of them is
-    return (before + after) * (before + after) / 4
+        for i in range(len(total)):
+            left, right = (here[i] - before[i]) * per_distance, (after[i] - here[i]) * per_distance
+            left, right = left * left, right * right
+            total[i] += (right if left <= right else left) + (right - right)  # NaN if one of them is
+    else:
+        for i in range(len(total)):
+            slope = (here[i] - before[i]) * per_distance + (after[i] - here[i]) * per_distance
+            total[i] += slope * slope
+
+
+@_compiled
+def _measure(phi: Array, z: int, y: int, per_distance: Array, both: bool, padded: Array, norms: Array) -> None:
+    """Write the slopes of a row to ``norms``, and the row with a neighbor on each side to ``padded``."""
+    depth, height, width = phi.shape
+    here = phi[z, y]
+    padded[0], padded[width + 1] = here[0], here[-1]
+    padded[1:-1] = here
+    norms[:] = 0
+    if depth > 1:
+        _add_squares(phi[max(z - 1, 0), y], here, phi[min(z + 1, depth - 1), y], per_distance[0], both, norms)
+    _add_squares(phi[z, max(y - 1, 0)], here, phi[z, min(y + 1, height - 1)], per_distance[1], both, norms)
+    _add_squares(padded[:-2], here, padded[2:], per_distance[2], both, norms)
+    for x in range(width):
+        norms[x] = math.sqrt(norms[x])
 
 
 @_compiled
 def _advance(phi: Array, moves: Array, groups: Array, dt: float, per_distance: Array, both: bool, u: Array) -> None:
     """Add the motion of each level set to the channels of its group; clear ``moves`` where no slope is known."""
     images, regions, depth, height, width = phi.shape
-    places, norms = np.empty(width, np.int64), np.empty(width, u.dtype)
-    for image in range(images):
-        for region in range(regions):
-            level_set = phi[image, region]
-            for z in range(depth):
-                for y in range(height):
-                    count = _find(moves[image, region : region + 1, z, y], places)
-                    for i in range(count):
-                        b0, a0, b1, a1, b2, a2 = _differences(level_set, z, y, places[i], per_distance)
-                        norms[i] = math.sqrt(_square(b0, a0, both) + _square(b1, a1, both) + _square(b2, a2, both))
-                        if not norms[i] < math.inf:
-                            moves[image, region, z, y, places[i]] = False
-                            norms[i] = 0
-                    for k in range(u.shape[1]):
-                        if groups[region] >> k & 1:
-                            row = u[image, k, z, y]
-                            for i in range(count):
-                                row[places[i]] += dt * norms[i]
+    padded, norms = np.empty(width + 2, u.dtype), np.empty(width, u.dtype)
+    for image, region, z, y in np.ndindex(images, regions, depth, height):
+        move = moves[image, region, z, y]
+        if not _is_any_set(move):
+            continue
+        _measure(phi[image, region], z, y, per_distance, both, padded, norms)
+        for x in range(width):
+            move[x] &= norms[x] < math.inf
+        for k in range(u.shape[1]):
+            if groups[region] >> k & 1:
+                row = u[image, k, z, y]
+                for x in range(width):
+                    row[x] = row[x] + dt * norms[x] if move[x] else row[x]
 
 
 @_compiled
@@ -316,13 +327,21 @@ def _log_sum(logits: Array, group: int, total: Array) -> None:
 
 
 @_compiled
-def _shares(before: float, after: float, both: bool) -> tuple[float, float]:
-    """Return half of the derivatives of the squared slope by its two differences."""
-    if not both:
-        return (before + after) / 4, (before + after) / 4
-    if abs(before) == abs(after):
-        return before / 2, after / 2
-    return (before, 0 * after) if abs(before) > abs(after) else (0 * before, after)
+def _share(
+    before: Array, here: Array, after: Array, per_distance: float, both: bool, weights: Array, left: Array, right: Array
+) -> None:
+    """Write the derivatives by the differences to the pixel before and after to ``left`` and ``right``."""
+    nothing, half, whole = weights.dtype.type(0), weights.dtype.type(0.5), weights.dtype.type(1)
+    for i in range(len(weights)):
+        to_left, to_right = (here[i] - before[i]) * per_distance, (after[i] - here[i]) * per_distance
+        if both:
+            distance = abs(to_left) - abs(to_right)
+            to_left *= whole if distance > 0 else half if distance == 0 else nothing
+            to_right *= whole if distance < 0 else half if distance == 0 else nothing
+        else:
+            to_left = to_right = to_left + to_right
+        weight = weights[i] * per_distance
+        left[i], right[i] = to_left * weight if weight != 0 else weight, to_right * weight if weight != 0 else weight
 
 
 @_compiled
@@ -331,36 +350,48 @@ def _retreat(
 ) -> None:
     """Add the derivative of a step's motion by each level set, weighted by ``total``, to ``flow``."""
     images, regions, depth, height, width = phi.shape
-    places, weights = np.empty(width, np.int64), np.empty(width, total.dtype)
-    for image in range(images):
-        for region in range(regions):
-            level_set, into = phi[image, region], flow[image, region]
-            for z in range(depth):
-                for y in range(height):
-                    count = _find(moves[image, region : region + 1, z, y], places)
-                    weights[:count] = 0
-                    for k in range(total.shape[1]):
-                        if groups[region] >> k & 1:
-                            row = total[image, k, z, y]
-                            for i in range(count):
-                                weights[i] += dt * row[places[i]]
-                    for i in range(count):
-                        x = places[i]
-                        b0, a0, b1, a1, b2, a2 = _differences(level_set, z, y, x, per_distance)
-                        norm = math.sqrt(_square(b0, a0, both) + _square(b1, a1, both) + _square(b2, a2, both))
-                        if norm > 0:
-                            weight = weights[i] / norm
-                            b0, a0 = _shares(b0, a0, both)
-                            b1, a1 = _shares(b1, a1, both)
-                            b2, a2 = _shares(b2, a2, both)
-                            w0, w1, w2 = weight * per_distance[0], weight * per_distance[1], weight * per_distance[2]
-                            into[z, y, x] += w0 * (b0 - a0) + w1 * (b1 - a1) + w2 * (b2 - a2)
-                            into[max(z - 1, 0), y, x] -= w0 * b0
-                            into[min(z + 1, depth - 1), y, x] += w0 * a0
-                            into[z, max(y - 1, 0), x] -= w1 * b1
-                            into[z, min(y + 1, height - 1), x] += w1 * a1
-                            into[z, y, max(x - 1, 0)] -= w2 * b2
-                            into[z, y, min(x + 1, width - 1)] += w2 * a2
+    padded, norms, weights = np.empty(width + 2, phi.dtype), np.empty(width, phi.dtype), np.empty(width, phi.dtype)
+    left, right = np.empty(width, phi.dtype), np.empty(width, phi.dtype)
+    for image, region, z, y in np.ndindex(images, regions, depth, height):
+        move = moves[image, region, z, y]
+        if not _is_any_set(move):
+            continue
+        level_set, into = phi[image, region], flow[image, region]
+        _measure(level_set, z, y, per_distance, both, padded, norms)
+        weights[:] = 0
+        for k in range(total.shape[1]):
+            if groups[region] >> k & 1:
+                row = total[image, k, z, y]
+                for x in range(width):
+                    weights[x] += row[x]
+        for x in range(width):
+            weights[x] = dt * weights[x] / norms[x] if move[x] & (norms[x] > 0) else dt * 0
+        here, target = level_set[z, y], into[z, y]
+        if depth > 1:
+            below, above = max(z - 1, 0), min(z + 1, depth - 1)
+            _share(level_set[below, y], here, level_set[above, y], per_distance[0], both, weights, left, right)
+            _hand_on(left, right, into[below, y], target, into[above, y])
+        below, above = max(y - 1, 0), min(y + 1, height - 1)
+        _share(level_set[z, below], here, level_set[z, above], per_distance[1], both, weights, left, right)
+        _hand_on(left, right, into[z, below], target, into[z, above])
+        _share(padded[:-2], here, padded[2:], per_distance[2], both, weights, left, right)
+        padded[:] = 0
+        _hand_on(left, right, padded[:-2], padded[1:-1], padded[2:])
+        for x in range(width):
+            target[x] += padded[x + 1]
+        target[0] += padded[0]
+        target[-1] += padded[-1]
+
+
+@_compiled
+def _hand_on(left: Array, right: Array, before: Array, here: Array, after: Array) -> None:
+    """Add the derivatives by differences to the pixels that they are between."""
+    for i in range(len(left)):
+        before[i] -= left[i]
+    for i in range(len(left)):
+        here[i] += left[i] - right[i]
+    for i in range(len(left)):
+        after[i] += right[i]
 
 
 @_compiled
