@@ -140,9 +140,10 @@ def _settings(dt: float, dtype: torch.dtype, spacing: Sequence[float], scheme: s
 
 
 def _chord_table(radius: float, spacing: Sequence[float]) -> Array:
-    """Return the chords of a ball as rows: offsets along depth and height, and the pixels to each side."""
+    """Return the chords of a ball, short ones first: offsets along depth and height, and the pixels to each side."""
     missing = (0,) * (3 - len(spacing))
-    return np.array([[*missing, *offsets, reach] for offsets, reach in chords(radius, spacing)])
+    by_reach = sorted(chords(radius, spacing), key=lambda chord: chord[1])
+    return np.array([[*missing, *offsets, reach] for offsets, reach in by_reach])
 
 
 def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -175,16 +176,23 @@ def _mark_moving(phi: Array, counts: Array, halves: Array, band: Array, found: A
 
 @_compiled
 def _mark_around(z: int, y: int, is_concave: Array, band: Array, found: Array) -> None:
-    """Mark the band around the concave pixels of one row."""
+    """Mark the band around the concave pixels of one row; its chords grow longer, and each begins with the one before."""
     depth, height, width = found.shape
+    spread, reached = is_concave.copy(), 0
     for chord in range(len(band)):
         zz, yy, reach = z + band[chord, 0], y + band[chord, 1], band[chord, 2]
+        for shift in range(reached + 1, min(reach + 1, width)):
+            to_right, to_left = spread[shift:], spread[: width - shift]
+            for x in range(width - shift):
+                to_right[x] |= is_concave[x]
+            from_right = is_concave[shift:]
+            for x in range(width - shift):
+                to_left[x] |= from_right[x]
+        reached = reach
         if 0 <= zz < depth and 0 <= yy < height:
-            for shift in range(-reach, reach + 1):
-                first, last = max(0, -shift), min(width, width - shift)
-                source, target = is_concave[first:last], found[zz, yy, first + shift : last + shift]
-                for x in range(last - first):
-                    target[x] |= source[x]
+            target = found[zz, yy]
+            for x in range(width):
+                target[x] |= spread[x]
 
 
 @_compiled
@@ -196,8 +204,9 @@ def _count_again(phi: Array, flipped: Array, ball: Array, counts: Array) -> None
         for chord in range(len(ball)):
             zz, yy, reach = z + ball[chord, 0], y + ball[chord, 1], ball[chord, 2]
             if 0 <= zz < depth and 0 <= yy < height:
-                for xx in range(max(x - reach, 0), min(x + reach + 1, width)):
-                    counts[image, zz, yy, xx] += change
+                chord_counts = counts[image, zz, yy, max(x - reach, 0) : min(x + reach + 1, width)]
+                for i in range(len(chord_counts)):
+                    chord_counts[i] += change
 
 
 @_compiled
