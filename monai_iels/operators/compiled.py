@@ -176,7 +176,7 @@ def _mark_moving(phi: Array, counts: Array, halves: Array, band: Array, found: A
 
 @_compiled
 def _mark_around(z: int, y: int, is_concave: Array, band: Array, found: Array) -> None:
-    """Mark the band around the concave pixels of one row; its chords grow longer, and each begins with the one before."""
+    """Mark the band around the concave pixels of one row; each chord of the band begins with the one before."""
     depth, height, width = found.shape
     spread, reached = is_concave.copy(), 0
     for chord in range(len(band)):
