@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -101,28 +102,16 @@ class Sheet:
             names: what to write beside each row.
         """
         count, windows = len(self.rows[0]), [_window(row) for row in self.rows]
-        lines = -(-count // _MOST_COLUMNS)
-        columns, title_height = -(-count // lines), 0.4 if lines > 1 else 0
+        lines = math.ceil(count / _MOST_COLUMNS)
+        columns, title_height = math.ceil(count / lines), 0.4 if lines > 1 else 0
         heights = [2.3 * (bottom - top) / (right - left) + 0.2 + title_height for left, right, top, bottom in windows]
-        size = (2.3 * columns + 0.2, lines * sum(heights) + 0.9)
-        figure = Figure(figsize=size, layout="constrained")
+        figure = Figure(figsize=(2.3 * columns + 0.2, lines * sum(heights) + 0.9), layout="constrained")
         axes = figure.subplots(
             lines * len(self.rows), columns, squeeze=False, height_ratios=np.repeat(heights, lines).tolist()
         )
         fields = axes.reshape(len(self.rows), -1)
-        for number, (row, (left, right, top, bottom)) in enumerate(zip(self.rows, windows, strict=True)):
-            for axis, (name, tile) in zip(fields[number], row.items(), strict=False):
-                image = row["image"].pixels.astype(np.float32)
-                if name == "image":
-                    axis.imshow(image, cmap="gray", vmin=0, vmax=1)
-                else:
-                    _mark(axis, image, tile.pixels, self.colors)
-                axis.set(xlim=(left, right), ylim=(bottom, top), facecolor="black", xticks=[], yticks=[])
-                axis.set_xlabel(tile.note, fontsize=9.5)
-                if number == 0 or lines > 1:
-                    axis.set_title(textwrap.fill(name, 30), fontsize=10.5)
-            for axis in fields[number][count:]:
-                axis.set_axis_off()
+        for number, (row, window) in enumerate(zip(self.rows, windows, strict=True)):
+            self._draw_row(row, window, fields[number], has_titles=number == 0 or lines > 1)
         for line, name in zip(fields, names, strict=False):
             line[0].set_ylabel(name, fontsize=9.5)
         first = 1 if self.colors is None else 0
@@ -132,6 +121,24 @@ class Sheet:
         figure.legend(handles=handles, loc="outside lower center", ncols=ncols, fontsize=10, frameon=False)
         figure.suptitle(textwrap.fill(title, 22 * columns), fontsize=11)
         figure.savefig(file, dpi=110)
+
+    def _draw_row(
+        self, row: Mapping[str, Tile], window: Sequence[float], fields: Sequence[Axes], has_titles: bool
+    ) -> None:
+        """Draw the tiles of one case, and nothing into the fields that are left."""
+        left, right, top, bottom = window
+        image = row["image"].pixels.astype(np.float32)
+        for axis, (name, tile) in zip(fields, row.items(), strict=False):
+            if name == "image":
+                axis.imshow(image, cmap="gray", vmin=0, vmax=1)
+            else:
+                _mark(axis, image, tile.pixels, self.colors)
+            axis.set(xlim=(left, right), ylim=(bottom, top), facecolor="black", xticks=[], yticks=[])
+            axis.set_xlabel(tile.note, fontsize=9.5)
+            if has_titles:
+                axis.set_title(textwrap.fill(name, 30), fontsize=10.5)
+        for axis in fields[len(row) :]:
+            axis.set_axis_off()
 
 
 def tiles(image: np.ndarray, classes: Mapping[str, np.ndarray], largest: int | None = None) -> dict[str, Tile]:
@@ -146,7 +153,7 @@ def tiles(image: np.ndarray, classes: Mapping[str, np.ndarray], largest: int | N
     """
     truth = classes["truth"]
     index = int(np.argmax((truth > 0).sum(axis=(1, 2)))) if truth.ndim == 3 else 0
-    step = -(-max(truth.shape) // (largest or max(truth.shape)))
+    step = math.ceil(max(truth.shape) / (largest or max(truth.shape)))
     row = {"image": Tile(_upright_image(image, index)[::step, ::step].astype(np.float16))}
     for name, values in classes.items():
         pixels = _upright(values, index)[::step, ::step].astype(np.uint8)

@@ -24,6 +24,7 @@ from typing import Any
 import monai_iels
 from monai_iels._errors import first_line
 
+ADDRESS_OF_SERVER = "address of the server (default: MLFLOW_TRACKING_URI, or where the training was tracked)"
 _GROUPS = {
     "data": "download, check or synthesize a data set",
     "bundle": "compose the configs of the bundles",

@@ -16,7 +16,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-_ADDRESS = "address of the server (default: MLFLOW_TRACKING_URI, or where the training was tracked)"
+from monai_iels._cli import ADDRESS_OF_SERVER
 
 
 def add_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
@@ -34,7 +34,7 @@ def add_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
     writing.add_argument("file", type=Path)
     for command in (listing, adding, moving, writing):
         command.add_argument("--root", default=".", help="output folder of a training")
-        command.add_argument("--tracking_uri", help=_ADDRESS)
+        command.add_argument("--tracking_uri", help=ADDRESS_OF_SERVER)
 
 
 def _at_server(command: Callable[[argparse.Namespace], None]) -> Callable[[argparse.Namespace], None]:

@@ -19,16 +19,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from monai_iels._cli import ADDRESS_OF_SERVER
 from monai_iels._errors import first_line
-
-_ADDRESS = "address of the server (default: MLFLOW_TRACKING_URI, or where the training was tracked)"
 
 
 def add_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the command to the parser of ``monai-iels tracking``."""
     command = add("replay", _replay, "deliver what a tracking server has missed")
     command.add_argument("folder", type=Path, metavar="DIR", help="output folder of a training, or one above several")
-    command.add_argument("--tracking_uri", help=_ADDRESS)
+    command.add_argument("--tracking_uri", help=ADDRESS_OF_SERVER)
 
 
 def _replay(options: argparse.Namespace) -> int:

@@ -60,7 +60,8 @@ def write_report(results: Results, folder: Path, trainings: Path | None = None) 
         "panels": panels,
         "curves": _draw_curves(results, files),
     }
-    content["notes"] = _TEMPLATES.get_template("notes.txt").render(content).splitlines()
+    for kind in ("warnings", "notes"):
+        content[kind] = _TEMPLATES.get_template(f"{kind}.txt").render(content).splitlines()
     write_text(_TEMPLATES.get_template("report.md").render(content), files.report)
     write_text(_TEMPLATES.get_template("report.html").render(content), files.page)
     return files.page
