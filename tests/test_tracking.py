@@ -80,8 +80,8 @@ def test_a_training_is_tracked_end_to_end(tracked, server):
     assert data.tags["mlflow.source.name"] == str(BUNDLES / "wbc")
     assert data.tags["mlflow.source.git.commit"] == data.tags["git_revision"]
     note = data.tags["mlflow.note.content"]
-    assert "trained on **wbc** (synthetic images; cases: 9 for training, 1 for validation)" in note
-    assert "20% of each training" in note
+    cases = "(synthetic images; cases: 9 for training, 1 for validation)"
+    assert f"trained on **wbc** {cases}. 20% of each training label is noise. Layer: HeatDiffusion(" in note
     assert f"Predict: `python -m monai.bundle run --args_file {tracked / 'inference.json'} --dataset_dir" in note
     for name in ("loss", "learning_rate", "seconds", "val_mean_dice", "val_roughness", "system/memory_mb"):
         assert steps_of(server.uri, found.info.run_id, name) == [1, 2]
