@@ -128,6 +128,25 @@ def test_a_bundle_of_your_own(tmp_path, capsys):
     assert "--dataset_dir" in str(caught.value)
 
 
+def test_large_images_are_trained_in_crops_and_predicted_in_windows_with_the_keys_of_the_page(tmp_path):
+    file = own_bundle(tmp_path)  # its images have 40x50 pixels
+    (keys,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "do" / "files.md").read_text("utf-8"), re.DOTALL)
+    file.write_text(re.sub(r"(?m)^image_size:.*\n", "", file.read_text("utf-8")) + keys, encoding="utf-8")
+    assert main(["bundle", "compose", str(tmp_path)]) == 0
+    given = {"bundle_root": str(file.parent), "output_dir": str(tmp_path / "out"), "dataset_dir": str(tmp_path / "data")}
+    given |= {"features": FEATURES, "image_size": [32, 32], "epochs": 1, "noise_fraction": 0.1, "track": False}
+    trained = run(str(file.parent / "configs" / "train.json"), **given).parser
+    crop = trained.get_parsed_content("train#dataset")[0]
+    assert [tuple(crop[key].shape[1:]) for key in ("image", "label", "truth")] == [(32, 32)] * 3
+    assert tuple(trained.get_parsed_content("validate#dataset")[0]["image"].shape[1:]) == (50, 40)
+    assert len(trained.get_parsed_content("train#dataset")) == 4 * 8
+    assert len(history(tmp_path / "out")) == 1
+    monai.bundle.run(args_file=str(tmp_path / "out" / "inference.json"), dataset_dir=str(tmp_path / "data" / "images"))
+    predicted = sorted((tmp_path / "out" / "predictions").glob("*_label.png"))
+    assert {Image.open(prediction).size for prediction in predicted} == {(50, 40)}
+    assert len(predicted) == 10
+
+
 def test_a_changed_dataset_yaml_must_be_composed_again(tmp_path, capsys):
     file = own_bundle(tmp_path)
     assert main(["bundle", "compose", str(tmp_path)]) == 0
