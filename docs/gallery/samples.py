@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     options.output.mkdir(parents=True, exist_ok=True)
     for source in SOURCES.values():
         with tempfile.TemporaryDirectory() as folder:
-            roots = [source.synthesize(Path(folder) / "synthetic", count=2 * COLUMNS)]
+            roots = [source.synthesize(Path(folder) / "synthetic", count=3 * COLUMNS)]  # REFUGE trains with a third
             if options.data and (options.data / source.name).is_dir():
                 roots.insert(0, options.data / source.name)
             sheet(source, roots, Path(folder) / "cache", options.output / f"sample_{source.name}.png")
@@ -71,7 +71,7 @@ def sheet(source: Source, roots: list[Path], cache: Path, file: Path) -> None:
     figure, axes = plt.subplots(2 * len(roots), columns, figsize=size, constrained_layout=True)
     for rows, root in zip(axes.reshape(len(roots), 2, columns), roots, strict=True):
         cases = source.read(root, cache_dir=cache)["training"]
-        for column, case in enumerate(cases[index * len(cases) // columns] for index in range(columns)):
+        for column, case in enumerate(cases[:: max(1, len(cases) // columns)][:columns]):
             image, label = pixels(str(case["image"]), as_rgb), pixels(str(case["label"]), as_mask)
             image = np.clip(image / np.percentile(image, 99.5), 0, 1)
             rows[0, column].imshow(image, cmap="gray")
@@ -122,7 +122,7 @@ def close_up(axis: Axes, image: np.ndarray, label: np.ndarray, source: Source) -
     axis.imshow(image, cmap="gray")
     for number, inside in enumerate(classes, start=1):
         if inside.any():
-            width = 1.4 if source.name != "drive" else 0.4  # vessels are thinner than a thick line
+            width = 0.4 if source.name == "drive" else 1.2  # vessels are thinner than a thick line
             axis.contour(inside, levels=[0.5], colors=[color_of(number)], linewidths=width)
 
 
