@@ -14,6 +14,7 @@
 ``-t quick`` keeps the pictures as they are.
 """
 
+import re
 import runpy
 import sys
 from pathlib import Path
@@ -40,7 +41,7 @@ extensions = [
 ]
 myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
-exclude_patterns = ["_build", "gallery", "results/*/report.md"]
+exclude_patterns = ["_build", "gallery"]
 nb_execution_mode = "force"
 nb_execution_raise_on_error = True
 nb_execution_timeout = 300
@@ -56,8 +57,17 @@ autodoc_typehints = "description"
 napoleon_use_rtype = False
 
 
+OUTSIDE = re.compile(r"\[([^]]+)\]\((?:\.\./benchmarks|\.\./\.\./bundles)/[^)]+\.md\)")
+
+
+def unlink_outside(app, docname, source):  # type: ignore[no-untyped-def] # Sphinx calls it
+    """Leave only the text of links to files outside this folder: a code host has them, the site includes them."""
+    source[0] = OUTSIDE.sub(r"\1", source[0])
+
+
 def setup(app):  # type: ignore[no-untyped-def] # Sphinx calls it
     """Draw the gallery and write the generated pages before Sphinx reads them."""
+    app.connect("source-read", unlink_outside)
     for script in [] if app.tags.has("quick") else sorted({*(HERE / "gallery").glob("*.py")} - {QUICKSTART}):
         runpy.run_path(str(script))["main"]()
     for file in sorted((HERE / "results").glob("*/results.json")):

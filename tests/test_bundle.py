@@ -128,6 +128,64 @@ def test_a_bundle_of_your_own(tmp_path, capsys):
     assert "--dataset_dir" in str(caught.value)
 
 
+def test_large_images_are_trained_in_crops_and_predicted_in_windows_with_the_keys_of_the_page(tmp_path):
+    file = own_bundle(tmp_path)  # its images have 40x50 pixels
+    (keys,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "do" / "files.md").read_text("utf-8"), re.DOTALL)
+    file.write_text(re.sub(r"(?m)^image_size:.*\n", "", file.read_text("utf-8")) + keys, encoding="utf-8")
+    assert main(["bundle", "compose", str(tmp_path)]) == 0
+    given = {"bundle_root": str(file.parent), "output_dir": str(tmp_path / "out")}
+    given |= {
+        "dataset_dir": str(tmp_path / "data"),
+        "features": FEATURES,
+        "image_size": [32, 32],
+        "epochs": 1,
+        "noise_fraction": 0.1,
+        "track": False,
+    }
+    trained = run(str(file.parent / "configs" / "train.json"), **given).parser
+    crop = trained.get_parsed_content("train#dataset")[0]
+    assert [tuple(crop[key].shape[1:]) for key in ("image", "label", "truth")] == [(32, 32)] * 3
+    assert tuple(trained.get_parsed_content("validate#dataset")[0]["image"].shape[1:]) == (50, 40)
+    assert len(trained.get_parsed_content("train#dataset")) == 4 * 8
+    assert len(history(tmp_path / "out")) == 1
+    monai.bundle.run(args_file=str(tmp_path / "out" / "inference.json"), dataset_dir=str(tmp_path / "data" / "images"))
+    predicted = sorted((tmp_path / "out" / "predictions").glob("*_label.png"))
+    assert {Image.open(prediction).size for prediction in predicted} == {(50, 40)}
+    assert len(predicted) == 10
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_a_bundle_of_your_own_volumes(large, tmp_path):
+    """The volumes of the page are cut to their middle part, or trained in crops with the keys for large images."""
+    file = own_bundle(tmp_path)
+    pages = [(ROOT / "docs" / "do" / name).read_text("utf-8") for name in ("bundle.md", "files.md")]
+    volumes, keys = (re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)[-1] for page in pages)
+    keys = keys if large else ""
+    for key in re.findall(r"(?m)^(\w+):", keys):
+        volumes = re.sub(rf"(?m)^{key}:.*\n", "", volumes)
+    file.write_text(volumes + keys, encoding="utf-8")
+    assert main(["bundle", "compose", str(tmp_path)]) == 0
+    rng = np.random.default_rng(0)
+    for number in range(3):
+        label = np.zeros((40, 44, 14), np.uint8)
+        label[10:30, 12:30, 3:10] = 1
+        for name, values in (("images", 100 * label + rng.random(label.shape)), ("labels", label)):
+            volume = nibabel.Nifti1Image(values.astype(np.float32), np.diag([1.0, 1.0, 9.0, 1.0]))  # 42 voxels of 3 mm
+            (tmp_path / "volumes" / name).mkdir(parents=True, exist_ok=True)
+            nibabel.save(volume, tmp_path / "volumes" / name / f"case{number}.nii.gz")
+    given = {"bundle_root": str(file.parent), "output_dir": str(tmp_path / "out")}
+    given |= {"dataset_dir": str(tmp_path / "volumes"), "iel_warmup": 0}
+    given |= {"features": FEATURES, "image_size": [32, 32, 32], "epochs": 1, "track": False, "pictures": False}
+    trained = run(str(file.parent / "configs" / "train.json"), **given).parser
+    assert tuple(trained.get_parsed_content("train#dataset")[0]["image"].shape) == (1, 32, 32, 32)
+    validated = tuple(trained.get_parsed_content("validate#dataset")[0]["image"].shape[1:])
+    assert all(side > 32 for side in validated) == large
+    images = tmp_path / "volumes" / "images"
+    monai.bundle.run(args_file=str(tmp_path / "out" / "inference.json"), dataset_dir=str(images))
+    predicted = sorted((tmp_path / "out" / "predictions").glob("*_label.nii.gz"))
+    assert [nibabel.load(prediction).shape for prediction in predicted] == [(40, 44, 14)] * 3
+
+
 def test_a_changed_dataset_yaml_must_be_composed_again(tmp_path, capsys):
     file = own_bundle(tmp_path)
     assert main(["bundle", "compose", str(tmp_path)]) == 0

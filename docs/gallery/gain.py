@@ -27,8 +27,8 @@ from monai_iels import HeatDiffusion
 
 FIGURES = Path(__file__).parents[1] / "figures"
 SETTINGS = {  # spacing, steps of 0.1, color
-    "DRIVE": (2.0, 10, "tab:green"),
-    "WBC, DSB2018": (2.0, 15, "tab:blue"),
+    "DRIVE (bundle, paper)": (2.0, 10, "tab:green"),
+    "WBC, DSB2018 (bundles)": (2.0, 15, "tab:blue"),
     "WBC in the paper's code": (2.0, 20, "tab:orange"),
     "DSB2018 in the paper": (2.0, 30, "tab:red"),
     "WBC in the paper's text": (1.0, 20, "tab:purple"),
@@ -51,8 +51,8 @@ def layers_at_work() -> Figure:
     noise = torch.randn(64, 64, generator=torch.Generator().manual_seed(0))
     logits = (20 - (X**2 + Y**2).sqrt()).clamp(-4, 4) + 0.3 * noise
     heat = HeatDiffusion(spacing=2.0)
-    figure, axes = plt.subplots(1, 5, figsize=(10, 2.7), layout="constrained")
-    for axis, steps in zip(axes, (0, 10, 20, 30, 50), strict=True):
+    figure, axes = plt.subplots(1, 6, figsize=(11, 2.6), layout="constrained")
+    for axis, steps in zip(axes, (0, 10, 15, 20, 30, 50), strict=True):
         shown = heat.evolve(logits[None, None], -0.1, steps)[0, 0]
         wrong = ((shown > 0) != (X**2 + Y**2 < 400)).float().mean()
         axis.imshow(shown, cmap="RdBu_r", vmin=-8, vmax=8, interpolation="nearest")
@@ -64,7 +64,7 @@ def layers_at_work() -> Figure:
 
 def curves() -> Figure:
     """Plot the amplification of stripes, and the gain over the number of steps; a setting has one color in both."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.9), layout="constrained")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
     frequency, counts = np.linspace(0.0, 1.0, 200), np.arange(0, 61)
     for spacing, style in ((1.0, ":"), (2.0, "-")):
         gains = [HeatDiffusion(spacing).gain(dt=-0.1, steps=int(count), spatial_dims=2) for count in counts]
@@ -74,7 +74,7 @@ def curves() -> Figure:
         eigenvalue = -(2.0 - 2.0 * np.cos(np.pi * frequency)) / spacing**2
         amplification = (1.0 - 0.1 * eigenvalue) ** steps
         left.semilogy(frequency, amplification, color=color)
-        left.text(1.02, amplification[-1], name, color=color, va="center", fontsize=8)
+        left.text(1.02, amplification[-1], name, color=color, va="center", fontsize=10)
         gain = HeatDiffusion(spacing).gain(dt=-0.1, steps=steps, spatial_dims=2)
         right.semilogy(steps, gain, "o", color=color)
         right.annotate(
@@ -83,18 +83,18 @@ def curves() -> Figure:
             xytext=(7, -2),
             textcoords="offset points",
             color=color,
-            fontsize=8,
+            fontsize=10,
             va="top",
         )
     right.set(ylim=(1, 1e9), xlabel="steps of dt = 0.1", ylabel="gain", title="checkerboard, by number of steps")
     right.axhspan(1e3, 1e9, color="black", alpha=0.06, lw=0)
-    right.text(59, 1e7, "too strong to train: layers warn", ha="right", fontsize=9)
-    right.legend(fontsize=8, loc="upper left")
+    right.text(59, 1e7, "too strong to train: layers warn", ha="right", fontsize=10)
+    right.legend(fontsize=10, loc="upper left")
     left.set(
         xlabel="frequency of the stripes (1 = they change at every pixel)",
         ylabel="amplification",
         title="stripes along one axis, by frequency",
-        xlim=(0, 1.52),
+        xlim=(0, 1.85),
         xticks=[0, 0.25, 0.5, 0.75, 1],
     )
     for axis in (left, right):

@@ -52,8 +52,8 @@ WITH_AND_WITHOUT = {
     },
 }
 METHODS = {
-    "no remedy": ("U-Net", ALONE, "o"),
-    "heat layer": ("U-Net + IEL", LAYER, "D"),
+    "U-Net": ("U-Net", ALONE, "o"),
+    "U-Net + layer": ("U-Net + IEL", LAYER, "D"),
     "majority filter": ("majority filter", "#1b9e77", "s"),
     "generalized cross-entropy": ("generalized cross-entropy", "#7570b3", "^"),
     "gradient loss": ("gradient loss, weight 1", "#386cb0", "v"),
@@ -114,8 +114,8 @@ def difference(left: Axes, right: Axes, place: int, without: pd.Series, with_lay
     """Draw one line: both values, and the difference between them."""
     left.plot([without.dice, with_layer.dice], [place, place], color="0.8", lw=3, zorder=0)
     for row, color, marker, label in (
-        (without, ALONE, "o", "network alone"),
-        (with_layer, LAYER, "D", "with the layer"),
+        (without, ALONE, "o", "U-Net"),
+        (with_layer, LAYER, "D", "U-Net + layer"),
     ):
         left.errorbar(row.dice, place, xerr=row.dice_deviation, fmt=marker, color=color, capsize=2, label=label)
     gain = with_layer.dice_gain

@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     options.output.mkdir(parents=True, exist_ok=True)
     for source in SOURCES.values():
         with tempfile.TemporaryDirectory() as folder:
-            roots = [source.synthesize(Path(folder) / "synthetic", count=2 * COLUMNS)]
+            roots = [source.synthesize(Path(folder) / "synthetic", count=3 * COLUMNS)]  # REFUGE trains with a third
             if options.data and (options.data / source.name).is_dir():
                 roots.insert(0, options.data / source.name)
             sheet(source, roots, Path(folder) / "cache", options.output / f"sample_{source.name}.png")
@@ -122,7 +122,7 @@ def close_up(axis: Axes, image: np.ndarray, label: np.ndarray, source: Source) -
     axis.imshow(image, cmap="gray")
     for number, inside in enumerate(classes, start=1):
         if inside.any():
-            width = 0.4 if len(classes) == 1 else 1.4
+            width = 0.4 if source.name == "drive" else 1.2  # vessels are thinner than a thick line
             axis.contour(inside, levels=[0.5], colors=[color_of(number)], linewidths=width)
 
 
