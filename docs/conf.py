@@ -36,7 +36,6 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
-    "sphinx_design",
     "sphinx-mathjax-offline",
 ]
 myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist", "dollarmath"]
@@ -44,7 +43,7 @@ myst_heading_anchors = 3
 exclude_patterns = ["_build", "gallery"]
 nb_execution_mode = "force"
 nb_execution_raise_on_error = True
-nb_execution_timeout = 300
+nb_execution_timeout = 600
 nb_merge_streams = True
 nb_output_stderr = "remove"
 html_theme = "furo"

@@ -203,7 +203,7 @@ def test_phases_fire_in_order_and_behind_all_other_handlers():
     for event in (Events.EPOCH_STARTED, Events.EPOCH_COMPLETED, Events.COMPLETED):
         engine.add_event_handler(event, lambda engine, event=event: seen.append(event.name))
     epoch = ["EPOCH_STARTED", "SEED", "EPOCH_COMPLETED", "REPORT", "RECORD", "SAVE"]
-    expected = ["RESTORE", "BEGIN", "OPEN", *epoch, *epoch, "COMPLETED", "SUMMARIZE", "FAIL", "CLOSE"]
+    expected = ["RESTORE", "BEGIN", "OPEN", *epoch, *epoch, "COMPLETED", "DRAW", "SUMMARIZE", "FAIL", "CLOSE"]
     engine.run([0], max_epochs=2)
     assert seen == expected
     engine.run([0], max_epochs=2)

@@ -97,6 +97,13 @@ def test_a_training_is_tracked_end_to_end(tracked, server):
     assert inside == {f"evaluation/{file}" for file in files}
 
 
+def test_a_training_names_all_pictures_that_it_has_made(tracked):
+    (line,) = [line for line in (tracked / "training.log").read_text().splitlines() if line.startswith("Pictures: ")]
+    files = [Path(word) for word in line.removeprefix("Pictures: ").split(", ")]
+    assert [file.name for file in files] == ["curves.png", "last.png", "best.png"]
+    assert all(file.exists() for file in files)
+
+
 def test_a_run_is_shown_with_its_data_and_its_model(tracked, server):
     """With MLflow's own entities; delivering everything once more changes nothing."""
     client = mlflow.MlflowClient(server.uri)

@@ -71,7 +71,7 @@ class LayerPictures:
     def attach(self, engine: Any) -> None:
         """Follow a trainer."""
         attach(engine, Phases.BEGIN, self.draw_start)
-        attach(engine, Phases.SUMMARIZE, self.draw_end)
+        attach(engine, Phases.DRAW, self.draw_end)
 
     @idist.one_rank_only()
     def draw_start(self, engine: Any) -> None:

@@ -31,7 +31,8 @@ class Phases(EventEnum):
     REPORT = "report"  # write an epoch's numbers
     RECORD = "record"  # track them
     SAVE = "save"  # save the training's state
-    SUMMARIZE = "summarize"  # show what came out
+    DRAW = "draw"  # draw what came out
+    SUMMARIZE = "summarize"  # say what came out, and where it is
     FAIL = "fail"  # raise if the training was stopped
     CLOSE = "close"  # end the tracked run
 
@@ -39,7 +40,7 @@ class Phases(EventEnum):
 _FIRED_BY = {
     Events.EPOCH_STARTED: (Phases.SEED,),
     Events.EPOCH_COMPLETED: (Phases.REPORT, Phases.RECORD, Phases.SAVE),
-    Events.COMPLETED: (Phases.SUMMARIZE, Phases.FAIL, Phases.CLOSE),
+    Events.COMPLETED: (Phases.DRAW, Phases.SUMMARIZE, Phases.FAIL, Phases.CLOSE),
 }
 
 
