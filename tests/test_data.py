@@ -1764,7 +1764,14 @@ def test_a_few_large_patients_still_have_a_validation_section(tmp_path):
             r"must be a column of .* \(file, patient, site\), got 'age'",
         ),
         ({"group": "patient", "table": "none.csv"}, r"none\.csv: cannot be opened"),
-        ({"table": "patients.csv"}, "group must name a column of patients.csv"),
+        ({"table": "patients.csv"}, "group or section must name a column of patients.csv"),
+        ({"section": "site"}, "section 'site' is the column of a table .*; add table"),
+        ({"section": "site", "group": "(.+)_", "table": "patients.csv"}, "section 'site' is .*; remove group"),
+        ({"section": "age", "table": "patients.csv"}, "section must be a column of .*, got 'age'"),
+        (
+            {"section": "site", "table": "patients.csv"},
+            "section of p00_0.png in .* must be one of training, validation, test, got 'a'",
+        ),
     ],
 )
 def test_groups_that_cannot_be_found(how, sentence, patients):
@@ -1779,6 +1786,22 @@ def test_a_case_that_the_table_lacks(patients, tmp_path):
     table.write_text(table.read_text().replace("p07_1,", "p99_1,").replace("p08_0,", "p08_0.png,"))
     with pytest.raises(ValueError, match=r"patients.csv for 1 of 60 images: p07_1.png; add it to the table"):
         paired_datalists(tmp_path / "copy", group="patient", table="patients.csv")
+
+
+def test_a_split_that_exists_already(patients, tmp_path):
+    shutil.copytree(patients, tmp_path / "copy")
+    names = {0: "training", 1: "validation", 2: "test"}
+    rows = [f"{file.name},{names[int(file.stem[1:3]) % 3]}" for file in sorted((patients / "images").iterdir())]
+    table = tmp_path / "copy" / "split.csv"
+    table.write_text("\n".join(["file,section", *rows]))
+    found = paired_datalists(tmp_path / "copy", section="section", table="split.csv", seed=3)
+    assert list(found) == ["training", "validation", "test"]
+    for number, name in names.items():
+        expected = [file.name for file in sorted((patients / "images").iterdir()) if int(file.stem[1:3]) % 3 == number]
+        assert [Path(case["image"]).name for case in found[name]] == expected
+    table.write_text(table.read_text().replace("validation", "training"))
+    with pytest.raises(ValueError, match="none are left for validation"):
+        paired_datalists(tmp_path / "copy", section="section", table="split.csv")
 
 
 # mistakes with files of your own

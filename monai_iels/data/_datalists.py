@@ -18,12 +18,12 @@ from typing import Any
 from monai.config import PathLike
 
 from monai_iels.data._cache import made_once
-from monai_iels.data._cases import Case, Datalists, pair, split
+from monai_iels.data._cases import Case, Datalists, divide, pair, split
 from monai_iels.data._check import check_headers
 from monai_iels.data._cityscapes import CITYSCAPES
 from monai_iels.data._drive import DRIVE
 from monai_iels.data._dsb2018 import DSB2018
-from monai_iels.data._groups import groups_of, warn_of_several
+from monai_iels.data._groups import groups_of, sections_of, warn_of_several
 from monai_iels.data._hippocampus import HIPPOCAMPUS
 from monai_iels.data._problems import DataError, Problems
 from monai_iels.data._refuge import REFUGE
@@ -89,6 +89,7 @@ def paired_datalists(
     test: float = 0.0,
     group: str | None = None,
     table: str | None = None,
+    section: str | None = None,
 ) -> Datalists:
     """List your own data, where the names of an image and its label share a part.
 
@@ -103,6 +104,8 @@ def paired_datalists(
             the image file is the patient, such as ``"^(.+)_"``; or, with ``table``, the name of a column.
         table: path of a CSV file relative to ``root``. Its first column names the image files, with or without
             their endings.
+        section: a split that exists already: the column of ``table`` that says for each image whether it is for
+            ``training``, ``validation`` or ``test``. Then shares, seed and ``group`` choose nothing.
 
     Returns:
         one datalist per section, as MONAI's data sets take them.
@@ -120,18 +123,24 @@ def paired_datalists(
         raise ValueError(f"validation must lie between 0 and 1, got {validation}")
     if not 0 <= test < 1 - validation:
         raise ValueError(f"test must be at least 0, and less than 1 together with validation, got {test}")
-    if table and not group:
-        raise ValueError(f"group must name a column of {table}; add it")
+    if table and not group and not section:
+        raise ValueError(f"group or section must name a column of {table}; add one of them")
+    if section and (group or not table):
+        remedy = "remove group" if group else "add table, the CSV file that has this column"
+        raise ValueError(f"section '{section}' is the column of a table that says where each image belongs; {remedy}")
     folder = Path(root).expanduser()
     cases = _find_pairs(folder, image, label)
     names = [Path(str(case["image"])).name for case in cases]
-    groups = groups_of(names, group, folder / table if table else None) if group else None
-    datalists = split(cases, validation, seed, test, groups)
+    if section and table:
+        datalists = divide(cases, sections_of(names, section, folder / table))
+    else:
+        groups = groups_of(names, group, folder / table if table else None) if group else None
+        datalists = split(cases, validation, seed, test, groups)
     problems = Problems()
     report_empty_sections(datalists, folder, problems)
     problems.raise_if_any()
     check_headers(datalists)
-    if not group:
+    if not group and not section:
         warn_of_several(names)
     return datalists
 
@@ -164,11 +173,16 @@ def describe_pairs(**arguments: Any) -> str:
     given = bound.arguments
     shares = f"{100 * given['validation']:g} % of the cases are for validation"
     shares += f", {100 * given['test']:g} % for testing" if given["test"] else ""
+    chosen = f"{shares}, chosen by `split_seed`."
+    if given["section"]:
+        chosen = (
+            f"The column `{given['section']}` of `{given['table']}` says which cases are for training and validation."
+        )
     text = (
         f"```text\n{given['image']}  an image; {{id}} is the name of the case\n{given['label']}  its label\n```\n\n"
-        f"{shares}, chosen by `split_seed`."
+        f"{chosen}"
     )
-    if given["table"]:
+    if given["table"] and given["group"]:
         return f"{text} Cases with the same `{given['group']}` in `{given['table']}` stay in one section."
     if given["group"]:
         return f"{text} Images in whose names `{given['group']}` finds the same patient stay in one section."

@@ -13,13 +13,14 @@
 import csv
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from monai_iels.data._problems import opening
 
 logger = logging.getLogger(__name__)
 
+SECTIONS = ("training", "validation", "test")
 _SEVERAL = r"(.*\d.*)([-_ ])"  # p07_slice3.png: what stands before the last separator has a digit
 
 
@@ -35,15 +36,31 @@ def groups_of(files: Sequence[str], group: str, table: Path | None) -> list[str]
         ValueError: if the expression or the column cannot be used, or leaves only one group.
         DataError: if the table cannot be read.
     """
-    groups = _by_expression(files, group) if table is None else _by_column(files, group, table)
-    if missing := [file for file, of in zip(files, groups, strict=True) if not of]:
-        shown = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
-        fails = "does not match" if table is None else f"has no value in {table} for"
-        remedy = _other_expression(missing) if table is None else "add it to the table"
-        raise ValueError(f"group '{group}' {fails} {len(missing)} of {len(files)} images: {shown}; {remedy}")
+    groups = _by_expression(files, group) if table is None else _by_column(files, "group", group, table)
     if len(set(groups)) == 1 < len(files):
         raise ValueError(f"group '{group}' puts all {len(files)} images into one group, '{groups[0]}'; correct it")
     return groups
+
+
+def sections_of(files: Sequence[str], section: str, table: Path) -> list[str]:
+    """Return the section of each image, from a column of a table.
+
+    Raises:
+        ValueError: if the column cannot be used, or names another section.
+        DataError: if the table cannot be read.
+    """
+    sections = _by_column(files, "section", section, table)
+    for file, name in zip(files, sections, strict=True):
+        if name not in SECTIONS:
+            raise ValueError(f"section of {file} in {table} must be one of {', '.join(SECTIONS)}, got '{name}'")
+    return sections
+
+
+def _check_all(files: Sequence[str], values: Sequence[str], fails: str, remedy: Callable[[Sequence[str]], str]) -> None:
+    """Raise an error that names the images without a value."""
+    if missing := [file for file, value in zip(files, values, strict=True) if not value]:
+        shown = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
+        raise ValueError(f"{fails} {len(missing)} of {len(files)} images: {shown}; {remedy(missing)}")
 
 
 def _other_expression(names: Sequence[str]) -> str:
@@ -61,17 +78,21 @@ def _by_expression(files: Sequence[str], expression: str) -> list[str]:
     if not pattern.groups:
         raise ValueError(f"group must have parentheses around the patient, such as '^(.+)_', got '{expression}'")
     matches = [pattern.search(file) for file in files]
-    return [match[1] or "" if match else "" for match in matches]
+    groups = [match[1] or "" if match else "" for match in matches]
+    _check_all(files, groups, f"group '{expression}' does not match", _other_expression)
+    return groups
 
 
-def _by_column(files: Sequence[str], column: str, table: Path) -> list[str]:
+def _by_column(files: Sequence[str], key: str, column: str, table: Path) -> list[str]:
     with opening(table), table.open(newline="", encoding="utf-8-sig") as stream:
         rows = list(csv.DictReader(stream))
     columns = list(rows[0]) if rows else []
     if column not in columns[1:]:
-        raise ValueError(f"group must be a column of {table} after the first ({', '.join(columns)}), got '{column}'")
-    groups = {row[columns[0]]: row[column] or "" for row in rows}
-    return [groups.get(file) or groups.get(Path(file.removesuffix(".gz")).stem) or "" for file in files]
+        raise ValueError(f"{key} must be a column of {table} after the first ({', '.join(columns)}), got '{column}'")
+    of_file = {row[columns[0]]: row[column] or "" for row in rows}
+    values = [of_file.get(file) or of_file.get(Path(file.removesuffix(".gz")).stem) or "" for file in files]
+    _check_all(files, values, f"{key} '{column}' has no value in {table} for", lambda missing: "add it to the table")
+    return values
 
 
 def warn_of_several(names: Sequence[str]) -> None:
