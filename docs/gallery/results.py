@@ -49,6 +49,22 @@ WITH_AND_WITHOUT = {
     },
     "Labels with dents (curve motion)": {
         "synthetic optic discs, 60 steps": ("refuge-convexity", "", "U-Net", "U-Net + 60 layers, central"),
+        "nuclei, 60 steps": ("dsb2018-convexity", "", "U-Net", "U-Net + 60 layers, central"),
+        "hull of the hippocampus (3-D), 60 steps": (
+            "hippocampus-convexity",
+            "labels with dents",
+            "U-Net",
+            "U-Net + 60 layers, central",
+        ),
+    },
+    "Clean labels (curve motion)": {
+        "nuclei, 60 steps ": ("dsb2018-convexity", "clean labels", "U-Net", "U-Net + 60 layers, central"),
+        "hull of the hippocampus (3-D), 60 steps ": (
+            "hippocampus-convexity",
+            "clean labels",
+            "U-Net",
+            "U-Net + 60 layers, central",
+        ),
     },
 }
 METHODS = {

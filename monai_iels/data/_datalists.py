@@ -105,7 +105,7 @@ def paired_datalists(
         table: path of a CSV file relative to ``root``. Its first column names the image files, with or without
             their endings.
         section: a split that exists already: the column of ``table`` that says for each image whether it is for
-            ``training``, ``validation`` or ``test``. Then shares, seed and ``group`` choose nothing.
+            ``training``, ``validation`` or ``test``. Then the shares and the seed have no effect.
 
     Returns:
         one datalist per section, as MONAI's data sets take them.
