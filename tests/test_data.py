@@ -1800,7 +1800,7 @@ def test_a_split_that_exists_already(patients, tmp_path):
         expected = [file.name for file in sorted((patients / "images").iterdir()) if int(file.stem[1:3]) % 3 == number]
         assert [Path(case["image"]).name for case in found[name]] == expected
     table.write_text(table.read_text().replace("validation", "training"))
-    with pytest.raises(ValueError, match="none are left for validation"):
+    with pytest.raises(ValueError, match=r"the column 'section' of .*split.csv names no image for validation"):
         paired_datalists(tmp_path / "copy", section="section", table="split.csv")
 
 

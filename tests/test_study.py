@@ -535,8 +535,15 @@ def test_every_variant_can_be_built(file):
                 parser.get_parsed_content("layer")
         if found.bundle.name == "cityscapes":  # the extra is not installed; test_street_networks.py builds its networks
             parser["network_def"] = {"_target_": "BasicUNet", "features": FEATURES}
-        for key in ("network", "train#loss", "optimizer", "train#preprocessing", "validate#postprocessing"):
-            assert callable(parser.get_parsed_content(key)) or key == "optimizer"
+        for key in (
+            "network",
+            "train#loss",
+            "train#preprocessing",
+            "validate#preprocessing",
+            "validate#postprocessing",
+        ):
+            assert callable(parser.get_parsed_content(key))
+        assert parser.get_parsed_content("optimizer").param_groups
 
 
 def test_the_variants_of_the_quickstart_differ_in_the_layer_alone():

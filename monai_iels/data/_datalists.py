@@ -133,6 +133,9 @@ def paired_datalists(
     names = [Path(str(case["image"])).name for case in cases]
     if section and table:
         datalists = divide(cases, sections_of(names, section, folder / table))
+        for name in ("training", "validation"):
+            if not datalists[name]:
+                raise ValueError(f"the column '{section}' of {folder / table} names no image for {name}; correct it")
     else:
         groups = groups_of(names, group, folder / table if table else None) if group else None
         datalists = split(cases, validation, seed, test, groups)
@@ -175,9 +178,7 @@ def describe_pairs(**arguments: Any) -> str:
     shares += f", {100 * given['test']:g} % for testing" if given["test"] else ""
     chosen = f"{shares}, chosen by `split_seed`."
     if given["section"]:
-        chosen = (
-            f"The column `{given['section']}` of `{given['table']}` says which cases are for training and validation."
-        )
+        chosen = f"The section of each case is in the column `{given['section']}` of `{given['table']}`."
     text = (
         f"```text\n{given['image']}  an image; {{id}} is the name of the case\n{given['label']}  its label\n```\n\n"
         f"{chosen}"
