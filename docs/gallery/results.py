@@ -115,7 +115,7 @@ def with_and_without() -> Figure:
     left.set(yticks=list(ticks), yticklabels=list(ticks.values()), ylim=(lines - 0.4, -0.8), xlim=(0.4, 1))
     left.set_xlabel("Dice (± deviation over seeds)")
     right.set_xlabel("difference in Dice\n(95 % interval)")
-    right.set_xlim(-0.15, 0.62)
+    right.set_xlim(-0.15, 0.68)
     right.axvline(0, color="black", lw=0.8)
     right.text(0.02, -0.1, "better with the layer →", fontsize=9, color="0.3")
     for axis in (left, right):
