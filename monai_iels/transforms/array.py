@@ -94,7 +94,7 @@ class Evolve(Transform):
         return evolution
 
 
-class _LabelTransform(Transform):
+class LabelTransform(Transform):
     """A transform of a label ``(1, *spatial)`` of class numbers, in NumPy."""
 
     backend = [TransformBackends.NUMPY]  # noqa: RUF012
@@ -112,11 +112,19 @@ class _LabelTransform(Transform):
         self._check(values.dtype, np.unique(known), where)
         file = re.split(r"[/\\]", str(name))[-1] if isinstance(name, (str, PathLike)) else ""
         like = label.as_tensor() if isinstance(label, MetaTensor) and not get_track_meta() else label
-        return convert_to_dst_type(np.where(ignored, values, self._changed(known, file)), like)[0]
+        pixdim = label.pixdim.tolist() if isinstance(label, MetaTensor) else []
+        spacing = tuple(pixdim[: values.ndim - 1]) if len(pixdim) >= values.ndim - 1 else (1.0,) * (values.ndim - 1)
+        return convert_to_dst_type(np.where(ignored, values, self._changed(known, file, spacing)), like)[0]
 
     @abstractmethod
-    def _changed(self, values: np.ndarray, file: str) -> np.ndarray:
-        """Return the changed values of a label, in a new array; ``file`` is the name of its file, if it has one."""
+    def _changed(self, values: np.ndarray, file: str, spacing: tuple[float, ...]) -> np.ndarray:
+        """Return the changed values of a label, in a new array.
+
+        Args:
+            values: class numbers, of shape ``(1, *spatial)``.
+            file: the name of the label's file, if it has one.
+            spacing: distance between pixels along each axis, 1 where the label has no meta data.
+        """
 
     def _check(self, dtype: np.dtype, found: np.ndarray, where: str) -> None:
         """Refuse a label of this type and these values."""
@@ -124,10 +132,10 @@ class _LabelTransform(Transform):
             raise ValueError(f"Expected a label of class numbers from 0, got the values {_shown(found)}{where}.")
 
 
-class _LabelError(_LabelTransform):
+class LabelError(LabelTransform):
     """A made-up error in labels: it follows from the seed and from what the label is, and from nothing else."""
 
-    seed: int
+    seed: int = 0
 
     def _random(self, purpose: str, identity: str) -> np.random.RandomState:
         # RandomState's stream is frozen for good, that of numpy's newer generators is not.
@@ -135,7 +143,7 @@ class _LabelError(_LabelTransform):
         return np.random.RandomState(np.frombuffer(digest, dtype="<u4"))
 
 
-class CorruptLabel(_LabelError):
+class CorruptLabel(LabelError):
     """Replace windows of a label by random classes: the paper's label noise, the same for a label every time.
 
     Windows tile the image. They are drawn until they cover ``fraction`` of it, as nearly as whole windows can, and each
@@ -192,8 +200,8 @@ class CorruptLabel(_LabelError):
         self.shared = shared
         self.ignore_index = ignore_index
 
-    def _changed(self, values: np.ndarray, file: str) -> np.ndarray:
-        identity = _identity(values, file, self.num_classes)
+    def _changed(self, values: np.ndarray, file: str, spacing: tuple[float, ...]) -> np.ndarray:
+        identity = identity_of(values, file, self.num_classes)
         window_of = [np.arange(size) // self.window for size in values.shape]
         areas = reduce(np.multiply.outer, [np.bincount(windows) for windows in window_of])
         chosen = self._draw(areas.ravel(), "" if self.shared else identity)
@@ -221,7 +229,7 @@ class CorruptLabel(_LabelError):
         return order[: np.abs(covered - self.fraction * areas.sum()).argmin()]
 
 
-class BiteLabel(_LabelError):
+class BiteLabel(LabelError):
     """Bite dents into the objects of a label, the same for a label every time.
 
     Labels have such dents where a tool stops at an edge, or where vessels that cross an optic disc are left out.
@@ -267,8 +275,8 @@ class BiteLabel(_LabelError):
         self.seed = seed
         self.ignore_index = ignore_index
 
-    def _changed(self, values: np.ndarray, file: str) -> np.ndarray:
-        random = self._random("bites", _identity(values, file, int(values.max()) + 1))
+    def _changed(self, values: np.ndarray, file: str, spacing: tuple[float, ...]) -> np.ndarray:
+        random = self._random("bites", identity_of(values, file))
         bitten = values.copy()
         foreground = values[0] > 0
         outline = foreground & ~ndimage.binary_erosion(foreground, border_value=1)
@@ -281,7 +289,7 @@ class BiteLabel(_LabelError):
         return bitten
 
 
-class FillHull(_LabelTransform):
+class FillHull(LabelTransform):
     """Close gaps of a label's regions, then fill their convex hulls: the cheapest way to convex regions.
 
     A region is first closed with a Euclidean ball: what is nowhere wide enough for the ball is filled. Nothing is lost
@@ -326,7 +334,7 @@ class FillHull(_LabelTransform):
         self.components = components
         self.ignore_index = ignore_index
 
-    def _changed(self, values: np.ndarray, file: str) -> np.ndarray:
+    def _changed(self, values: np.ndarray, file: str, spacing: tuple[float, ...]) -> np.ndarray:
         if values.ndim not in (3, 4):
             raise ValueError(f"Expected a label in 2-D or 3-D, of shape (1, *spatial), got {values.shape}.")
         filled = values.copy()
@@ -361,9 +369,9 @@ def _check_radius(radius: float) -> float:
     return radius
 
 
-def _identity(values: np.ndarray, file: str, num_classes: int) -> str:
+def identity_of(values: np.ndarray, file: str, num_classes: int | None = None) -> str:
     """Return what tells a label from others: its file's name, as folders may move, and a checksum of its values."""
-    smallest = values.astype(np.min_scalar_type(num_classes - 1))
+    smallest = values.astype(np.min_scalar_type(int(values.max()) if num_classes is None else num_classes - 1))
     return f"{file} {hashlib.sha256(smallest.tobytes()).hexdigest()}"
 
 

@@ -14,26 +14,65 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
 
 from monai.config import KeysCollection, NdarrayOrTensor
 from monai.transforms import MapTransform
 
 from monai_iels.evolutions.base import Evolution
-from monai_iels.transforms.array import BiteLabel, CorruptLabel, Evolve, FillHull
+from monai_iels.transforms.array import BiteLabel, CorruptLabel, Evolve, FillHull, LabelTransform
+from monai_iels.transforms.label_errors import (
+    CocoLabel,
+    CutLabel,
+    GrowLabel,
+    MarkovLabel,
+    MixAnnotators,
+    OmitObjects,
+    PolygonLabel,
+    ScaleLabel,
+    WobbleLabel,
+)
 
 __all__ = [
     "BiteLabelD",
     "BiteLabelDict",
     "BiteLabeld",
+    "CocoLabelD",
+    "CocoLabelDict",
+    "CocoLabeld",
     "CorruptLabelD",
     "CorruptLabelDict",
     "CorruptLabeld",
+    "CutLabelD",
+    "CutLabelDict",
+    "CutLabeld",
     "EvolveD",
     "EvolveDict",
     "Evolved",
     "FillHullD",
     "FillHullDict",
     "FillHulld",
+    "GrowLabelD",
+    "GrowLabelDict",
+    "GrowLabeld",
+    "MarkovLabelD",
+    "MarkovLabelDict",
+    "MarkovLabeld",
+    "MixAnnotatorsD",
+    "MixAnnotatorsDict",
+    "MixAnnotatorsd",
+    "OmitObjectsD",
+    "OmitObjectsDict",
+    "OmitObjectsd",
+    "PolygonLabelD",
+    "PolygonLabelDict",
+    "PolygonLabeld",
+    "ScaleLabelD",
+    "ScaleLabelDict",
+    "ScaleLabeld",
+    "WobbleLabelD",
+    "WobbleLabelDict",
+    "WobbleLabeld",
 ]
 
 
@@ -159,7 +198,89 @@ class FillHulld(_EachKey):
         self.transform = FillHull(regions, radius, components, ignore_index)
 
 
+class _LabelErrord(_EachKey):
+    """A label error of each key: ``keys``, then the arguments of the array transform."""
+
+    array: type[LabelTransform]
+
+    def __init__(self, keys: KeysCollection, *args: Any, allow_missing_keys: bool = False, **kwargs: Any) -> None:
+        super().__init__(keys, allow_missing_keys)
+        self.transform = self.array(*args, **kwargs)
+
+
+class CocoLabeld(_LabelErrord):
+    """Dictionary-based version of :class:`CocoLabel`: ``keys``, then its arguments, and ``allow_missing_keys``."""
+
+    backend = CocoLabel.backend
+    array = CocoLabel
+
+
+class CutLabeld(_LabelErrord):
+    """Dictionary-based version of :class:`CutLabel`: ``keys``, then its arguments, and ``allow_missing_keys``."""
+
+    backend = CutLabel.backend
+    array = CutLabel
+
+
+class GrowLabeld(_LabelErrord):
+    """Dictionary-based version of :class:`GrowLabel`: ``keys``, then its arguments, and ``allow_missing_keys``."""
+
+    backend = GrowLabel.backend
+    array = GrowLabel
+
+
+class MarkovLabeld(_LabelErrord):
+    """Dictionary-based version of :class:`MarkovLabel`: ``keys``, then its arguments, and ``allow_missing_keys``."""
+
+    backend = MarkovLabel.backend
+    array = MarkovLabel
+
+
+class MixAnnotatorsd(_LabelErrord):
+    """Dictionary-based version of :class:`MixAnnotators`: ``keys``, then its arguments, and ``allow_missing_keys``."""
+
+    backend = MixAnnotators.backend
+    array = MixAnnotators
+
+
+class OmitObjectsd(_LabelErrord):
+    """Dictionary-based version of :class:`OmitObjects`: ``keys``, then its arguments, and ``allow_missing_keys``."""
+
+    backend = OmitObjects.backend
+    array = OmitObjects
+
+
+class PolygonLabeld(_LabelErrord):
+    """Dictionary-based version of :class:`PolygonLabel`: ``keys``, then its arguments, and ``allow_missing_keys``."""
+
+    backend = PolygonLabel.backend
+    array = PolygonLabel
+
+
+class ScaleLabeld(_LabelErrord):
+    """Dictionary-based version of :class:`ScaleLabel`: ``keys``, then its arguments, and ``allow_missing_keys``."""
+
+    backend = ScaleLabel.backend
+    array = ScaleLabel
+
+
+class WobbleLabeld(_LabelErrord):
+    """Dictionary-based version of :class:`WobbleLabel`: ``keys``, then its arguments, and ``allow_missing_keys``."""
+
+    backend = WobbleLabel.backend
+    array = WobbleLabel
+
+
 EvolveD = EvolveDict = Evolved
 CorruptLabelD = CorruptLabelDict = CorruptLabeld
 BiteLabelD = BiteLabelDict = BiteLabeld
 FillHullD = FillHullDict = FillHulld
+CocoLabelD = CocoLabelDict = CocoLabeld
+CutLabelD = CutLabelDict = CutLabeld
+GrowLabelD = GrowLabelDict = GrowLabeld
+MarkovLabelD = MarkovLabelDict = MarkovLabeld
+MixAnnotatorsD = MixAnnotatorsDict = MixAnnotatorsd
+OmitObjectsD = OmitObjectsDict = OmitObjectsd
+PolygonLabelD = PolygonLabelDict = PolygonLabeld
+ScaleLabelD = ScaleLabelDict = ScaleLabeld
+WobbleLabelD = WobbleLabelDict = WobbleLabeld

@@ -1,0 +1,575 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""Errors that people make when they draw labels, and those that papers compare methods on.
+
+Each follows from the seed, the name of the label's file and its values, and from nothing else: neither from the order
+of calls nor from the process. So it may stand before a cache.
+
+Distances are in the unit of the label's spacing: millimeters if its file has them, otherwise pixels. Where classes are
+changed one by one, a higher class lies on top of a lower one: the region of class ``k`` is all that is ``k`` or higher.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import numpy as np
+from monai.transforms import Transform
+from monai.utils import optional_import
+from scipy import ndimage
+
+from monai_iels._hulls import components_of
+from monai_iels.transforms.array import LabelError, LabelTransform, identity_of
+
+__all__ = [
+    "CocoLabel",
+    "CutLabel",
+    "GrowLabel",
+    "MarkovLabel",
+    "MixAnnotators",
+    "OmitObjects",
+    "PolygonLabel",
+    "ScaleLabel",
+    "WobbleLabel",
+]
+
+measure, _ = optional_import("skimage.measure")
+draw, _ = optional_import("skimage.draw")
+
+_Change = Callable[[np.ndarray], np.ndarray]
+
+
+class WobbleLabel(LabelError):
+    r"""Move outlines by a smooth random field: a hand that wobbles, a label that is shifted, slices that disagree.
+
+    The label is read at :math:`x + d(x)`. Each component of :math:`d` is Gaussian noise, smoothed over ``length``, and
+    the root of its mean square over the image is ``size``. So nothing tears, and classes move together.
+
+    Args:
+        size: how far outlines move along each axis, as a root mean square.
+        length: over which length neighboring points move alike; ``math.inf`` shifts the label as a whole.
+        slices: the axis of slices, such as -1, if each slice has a field of its own, within its plane. Slices then
+            disagree, as those do that were drawn one by one.
+        seed: another seed gives another field.
+        ignore_index: a number that stands for no class; pixels that have it keep it.
+
+    Raises:
+        ValueError: if ``size`` is negative, or ``length`` is not positive.
+
+    Example:
+        >>> import torch
+        >>> from monai_iels import WobbleLabel
+        >>> label = torch.zeros(1, 32, 32)
+        >>> label[:, 8:24, 8:24] = 1
+        >>> wobbled = WobbleLabel(size=2.0, length=6.0)(label)
+        >>> int((wobbled != label).sum())
+        51
+    """
+
+    def __init__(
+        self,
+        size: float = 2.0,
+        length: float = 10.0,
+        slices: int | None = None,
+        seed: int = 0,
+        ignore_index: int | None = None,
+    ) -> None:
+        self.size = _check_range("size", size, 0)
+        if not length > 0:
+            raise ValueError(f"Expected `length` > 0, got {length}.")
+        self.length = length
+        self.slices = slices
+        self.seed = seed
+        self.ignore_index = ignore_index
+
+    def _changed(self, values: np.ndarray, file: str, spacing: tuple[float, ...]) -> np.ndarray:
+        label = values[0]
+        random = self._random("wobble", identity_of(values, file))
+        across = None if self.slices is None else range(label.ndim)[self.slices]
+        moved = np.indices(label.shape).astype(float)
+        fields = {
+            axis: self._field(label.shape, spacing, across, random) for axis in range(label.ndim) if axis != across
+        }
+        scale = self.size / math.sqrt(max(np.mean([(field**2).mean() for field in fields.values()]), 1e-30))
+        for axis, field in fields.items():
+            moved[axis] += field * (scale / spacing[axis])
+        return ndimage.map_coordinates(label, moved, order=0, mode="nearest")[None]
+
+    def _field(
+        self, shape: tuple[int, ...], spacing: tuple[float, ...], across: int | None, random: np.random.RandomState
+    ) -> np.ndarray:
+        """Return smooth noise; along an axis that is shorter than the length it is constant."""
+        sigma = [0.0 if axis == across else self.length / h for axis, h in enumerate(spacing)]
+        drawn = [1 if s > n else n for s, n in zip(sigma, shape, strict=True)]
+        noise = random.standard_normal(drawn)
+        return np.broadcast_to(
+            ndimage.gaussian_filter(noise, [min(s, n) for s, n in zip(sigma, drawn, strict=True)]), shape
+        )
+
+
+class _RegionError(LabelError):
+    """An error of each region by itself; a region is all pixels of a class or a higher one."""
+
+    def _changed(self, values: np.ndarray, file: str, spacing: tuple[float, ...]) -> np.ndarray:
+        change = self._change(self._random(type(self).__name__, identity_of(values, file)), spacing)
+        return painted(values, change)
+
+    @abstractmethod
+    def _change(self, random: np.random.RandomState, spacing: tuple[float, ...]) -> _Change:
+        """Return what is done to the mask of each region."""
+
+
+def painted(values: np.ndarray, change: _Change) -> np.ndarray:
+    """Change the region of each class, and paint them in their order."""
+    out = np.zeros_like(values)
+    for number in np.unique(values[values > 0]):
+        out[0][change(values[0] >= number)] = number
+    return out
+
+
+class GrowLabel(_RegionError):
+    """Draw every outline too far outside, or too far inside: systematic over- or under-segmentation.
+
+    Args:
+        distance: how far outlines move outward, or inward if negative; Euclidean.
+        ignore_index: a number that stands for no class; pixels that have it keep it.
+
+    Raises:
+        ValueError: if ``distance`` is not finite.
+
+    Example:
+        >>> import torch
+        >>> from monai_iels import GrowLabel
+        >>> label = torch.tensor([[0.0, 0, 0, 1, 1, 1, 0, 0]])
+        >>> GrowLabel(2.0)(label), GrowLabel(-1.0)(label)
+        (tensor([[0., 1., 1., 1., 1., 1., 1., 1.]]), tensor([[0., 0., 0., 0., 1., 0., 0., 0.]]))
+    """
+
+    def __init__(self, distance: float = 2.0, ignore_index: int | None = None) -> None:
+        self.distance = _check_range("distance", distance, -math.inf)
+        self.ignore_index = ignore_index
+
+    def _change(self, random: np.random.RandomState, spacing: tuple[float, ...]) -> _Change:
+        return lambda region: signed_distance(region, spacing) <= self.distance
+
+
+class ScaleLabel(LabelError):
+    """Dilate or erode the labels of some images until their area has changed by a share of itself.
+
+    These are the two numbers of robust-loss papers such as T-Loss (MICCAI 2023): alpha, the share of images with an
+    error, and beta, how strong it is. The papers do not say in pixels what beta means; here it is the share of a
+    region's area that it gains or loses, the pixels nearest to its outline first.
+
+    Args:
+        share: alpha, the share of images with an error; the papers have 0.3, 0.5 and 0.7.
+        strength: beta, the share of the area; the papers have 0.5 and 0.7.
+        seed: another seed chooses other images, and other directions.
+        ignore_index: a number that stands for no class; pixels that have it keep it.
+
+    Raises:
+        ValueError: if ``share`` or ``strength`` is not from 0 to 1.
+
+    Example:
+        >>> import torch
+        >>> from monai_iels import ScaleLabel
+        >>> label = torch.zeros(1, 32, 32)
+        >>> label[:, 11:21, 11:21] = 1
+        >>> int(ScaleLabel(share=1.0, strength=0.5)(label).sum()) in (50, 150)
+        True
+    """
+
+    def __init__(
+        self, share: float = 0.5, strength: float = 0.5, seed: int = 0, ignore_index: int | None = None
+    ) -> None:
+        self.share = _check_range("share", share, 0, 1)
+        self.strength = _check_range("strength", strength, 0, 1)
+        self.seed = seed
+        self.ignore_index = ignore_index
+
+    def _changed(self, values: np.ndarray, file: str, spacing: tuple[float, ...]) -> np.ndarray:
+        random = self._random("scale", identity_of(values, file))
+        is_wrong, direction = random.uniform() < self.share, random.choice([-1, 1])
+
+        def scaled(region: np.ndarray) -> np.ndarray:
+            order = np.argsort(signed_distance(region, spacing), axis=None, kind="stable")
+            changed = np.zeros_like(region)
+            changed.flat[order[: round(region.sum() * (1 + direction * self.strength))]] = True
+            return changed
+
+        return painted(values, scaled) if is_wrong else values.copy()
+
+
+class PolygonLabel(_RegionError):
+    """Replace outlines by polygons through every n-th of their points: labels drawn with few clicks.
+
+    In 3-D each slice has polygons of its own. Needs scikit-image.
+
+    Args:
+        every: distance between corners along the outline, in points of the outline, which are about a pixel apart.
+        slices: the axis of slices in 3-D.
+        seed: another seed begins each polygon at another point.
+        ignore_index: a number that stands for no class; pixels that have it keep it.
+
+    Raises:
+        ValueError: if ``every`` is not at least 1.
+
+    Example:
+        >>> import torch
+        >>> from monai_iels import PolygonLabel
+        >>> y, x = torch.meshgrid(torch.arange(64), torch.arange(64), indexing="ij")
+        >>> disc = ((y - 32) ** 2 + (x - 32) ** 2 < 400)[None].float()
+        >>> coarse = PolygonLabel(every=40)(disc)
+        >>> int(disc.sum()), int(coarse.sum())
+        (1245, 765)
+    """
+
+    def __init__(self, every: int = 10, slices: int = -1, seed: int = 0, ignore_index: int | None = None) -> None:
+        self.every = int(_check_range("every", every, 1))
+        self.slices = slices
+        self.seed = seed
+        self.ignore_index = ignore_index
+
+    def _change(self, random: np.random.RandomState, spacing: tuple[float, ...]) -> _Change:
+        def corners(outline: np.ndarray) -> np.ndarray:
+            step = min(self.every, max(1, len(outline) // 3))  # at least a triangle
+            return np.roll(outline, random.randint(step), axis=0)[::step]
+
+        return lambda region: redrawn(region, corners, self.slices)
+
+
+class OmitObjects(LabelError):
+    """Leave out objects: connected components of the foreground become background.
+
+    Args:
+        fraction: the share of objects that are left out, by chance, from 0 to 1.
+        seed: another seed leaves out others.
+        ignore_index: a number that stands for no class; pixels that have it keep it.
+
+    Raises:
+        ValueError: if ``fraction`` is not from 0 to 1.
+
+    Example:
+        >>> import torch
+        >>> from monai_iels import OmitObjects
+        >>> OmitObjects(fraction=0.5)(torch.tensor([[1.0, 0, 2, 0, 1, 0, 1, 0, 2]]))
+        tensor([[0., 0., 2., 0., 0., 0., 0., 0., 0.]])
+    """
+
+    def __init__(self, fraction: float = 0.2, seed: int = 0, ignore_index: int | None = None) -> None:
+        self.fraction = _check_range("fraction", fraction, 0, 1)
+        self.seed = seed
+        self.ignore_index = ignore_index
+
+    def _changed(self, values: np.ndarray, file: str, spacing: tuple[float, ...]) -> np.ndarray:
+        random = self._random("omit", identity_of(values, file))
+        out = values.copy()
+        for box, component in components_of(values[0] > 0):
+            if random.uniform() < self.fraction:
+                out[0][box][component] = 0
+        return out
+
+
+class CutLabel(LabelError):
+    """Leave out strips of objects, as where a vessel crosses them.
+
+    A strip is all that lies within half of ``width`` of a straight line through a random pixel of the object, in a
+    random direction; in 3-D it is a tube.
+
+    Args:
+        count: number of strips per object, a connected component of the foreground.
+        width: width of a strip.
+        seed: another seed gives other strips.
+        ignore_index: a number that stands for no class; pixels that have it keep it.
+
+    Raises:
+        ValueError: if ``count`` or ``width`` is negative.
+
+    Example:
+        >>> import torch
+        >>> from monai_iels import CutLabel
+        >>> label = torch.zeros(1, 16, 16)
+        >>> label[:, 2:14, 2:14] = 1
+        >>> int(label.sum() - CutLabel(count=1, width=2.0)(label).sum())
+        6
+    """
+
+    def __init__(self, count: int = 1, width: float = 3.0, seed: int = 0, ignore_index: int | None = None) -> None:
+        self.count = int(_check_range("count", count, 0))
+        self.width = _check_range("width", width, 0)
+        self.seed = seed
+        self.ignore_index = ignore_index
+
+    def _changed(self, values: np.ndarray, file: str, spacing: tuple[float, ...]) -> np.ndarray:
+        random = self._random("cut", identity_of(values, file))
+        out = values.copy()
+        for box, component in components_of(values[0] > 0):
+            pixels = np.argwhere(component)
+            places = pixels * spacing
+            for center in places[random.randint(len(places), size=self.count)]:
+                direction = random.standard_normal(len(spacing))
+                direction /= np.linalg.norm(direction)
+                along = (places - center) @ direction
+                beside = ((places - center) ** 2).sum(1) - along**2
+                out[0][box][tuple(pixels[beside <= (self.width / 2) ** 2].T)] = 0
+        return out
+
+
+class MarkovLabel(_RegionError):
+    r"""Let outlines grow and shrink in many small random steps: the Markov noise :math:`M(T, \theta_1, \theta_2)`.
+
+    In each step the region grows with the probability ``expand`` and otherwise shrinks; then each pixel beside its
+    outline, on the outer or the inner side, changes with the probability ``flip``. At the end the region is smoothed by
+    a Gaussian and thresholded at one half. The model is that of SpatialCorrection (Yao et al., ICLR 2023); its
+    parameters and those of GSD-Net (arXiv 2509.02419) are in :attr:`presets`. They are for images of about 256 pixels;
+    take fewer steps for smaller ones.
+
+    Args:
+        steps: the number of steps, :math:`T`.
+        expand: the probability that a step grows, :math:`\theta_1`; one half moves outlines neither out nor in.
+        flip: the probability that a pixel changes, :math:`\theta_2`.
+        smoothing: standard deviation of the Gaussian, in pixels; the released code has 2 in 2-D and 1 in 3-D.
+        seed: another seed gives other noise.
+        ignore_index: a number that stands for no class; pixels that have it keep it.
+
+    Raises:
+        ValueError: if ``steps`` or ``smoothing`` is negative, or a probability is not from 0 to 1.
+
+    Example:
+        >>> import torch
+        >>> from monai_iels import MarkovLabel
+        >>> label = torch.zeros(1, 64, 64)
+        >>> label[:, 20:44, 20:44] = 1
+        >>> grown = MarkovLabel(*MarkovLabel.presets["S_R"])(label)
+        >>> bool(grown.sum() > 1.5 * label.sum())
+        True
+    """
+
+    presets = {  # noqa: RUF012
+        "S_R": (200, 0.8, 0.05),
+        "S_E": (200, 0.2, 0.05),
+        "S_E, BraTS": (50, 0.4, 0.05),
+        "JSRT heart": (250, 0.8, 0.05),
+        "JSRT clavicle": (100, 0.8, 0.02),
+    }
+
+    def __init__(
+        self,
+        steps: int = 200,
+        expand: float = 0.8,
+        flip: float = 0.05,
+        smoothing: float = 2.0,
+        seed: int = 0,
+        ignore_index: int | None = None,
+    ) -> None:
+        self.steps = int(_check_range("steps", steps, 0))
+        self.expand = _check_range("expand", expand, 0, 1)
+        self.flip = _check_range("flip", flip, 0, 1)
+        self.smoothing = _check_range("smoothing", smoothing, 0)
+        self.seed = seed
+        self.ignore_index = ignore_index
+
+    def _change(self, random: np.random.RandomState, spacing: tuple[float, ...]) -> _Change:
+        def changed(region: np.ndarray) -> np.ndarray:
+            region = region.copy()
+            for grows in random.uniform(size=self.steps) < self.expand:
+                beside = ndimage.binary_dilation(region if grows else ~region) & (region != grows)
+                beside[beside] = random.uniform(size=beside.sum()) < self.flip
+                region ^= beside
+            return ndimage.gaussian_filter(region.astype(float), self.smoothing, truncate=1) > 0.5
+
+        return changed
+
+
+class CocoLabel(LabelError):
+    """The spatial errors of COCO-N and CityScapes-N (arXiv 2406.10891), at their three levels.
+
+    Each object's outline becomes a polygon within a tolerance, the corners are moved by Gaussian noise, and the
+    polygon is dilated or eroded with a square. One object in twenty is left out, and one in twenty gets another class,
+    if there is another. An object is a connected component of one class; its holes are filled, as they are in the
+    benchmark. Levels are the means of the authors' code for low, mid and high intensity; each object draws its own
+    values around them. They are in pixels, for photographs of about 640 pixels: give ``scale`` for smaller images. In
+    3-D each slice is drawn by itself. Needs scikit-image.
+
+    Args:
+        level: "easy", "medium" or "hard".
+        scale: factor for all distances, such as 112 / 640 for images of 112 pixels.
+        slices: the axis of slices in 3-D.
+        seed: another seed gives other errors.
+        ignore_index: a number that stands for no class; pixels that have it keep it.
+
+    Raises:
+        ValueError: if there is no such level, or ``scale`` is not positive.
+
+    Example:
+        >>> import torch
+        >>> from monai_iels import CocoLabel
+        >>> label = torch.zeros(1, 64, 64)
+        >>> label[:, 16:48, 16:48] = 1
+        >>> wrong = [int((CocoLabel(level)(label) != label).sum()) for level in ("easy", "hard")]
+        >>> 0 < wrong[0] < wrong[1]
+        True
+    """
+
+    levels = {  # noqa: RUF012
+        "easy": ((5.0, 2.5), (2.0, 0.5), (3.0, 1.0)),
+        "medium": ((10.0, 2.5), (3.0, 0.5), (5.0, 1.0)),
+        "hard": ((15.0, 10.0), (4.0, 2.0), (7.0, 4.0)),
+    }
+    """Mean and standard deviation of the polygon's tolerance, the corners' noise and the square's side."""
+    probability = 0.05  # that an object is left out, and that it gets another class
+
+    def __init__(
+        self,
+        level: Literal["easy", "medium", "hard"] = "medium",
+        scale: float = 1.0,
+        slices: int = -1,
+        seed: int = 0,
+        ignore_index: int | None = None,
+    ) -> None:
+        if level not in self.levels:
+            raise ValueError(f"Expected `level` to be one of {', '.join(self.levels)}, got {level!r}.")
+        if not 0 < scale < math.inf:
+            raise ValueError(f"Expected `scale` > 0, got {scale}.")
+        self.level = level
+        self.scale = scale
+        self.slices = slices
+        self.seed = seed
+        self.ignore_index = ignore_index
+
+    def _changed(self, values: np.ndarray, file: str, spacing: tuple[float, ...]) -> np.ndarray:
+        random = self._random("coco", identity_of(values, file))
+        classes = np.unique(values[values > 0])
+        out = np.zeros_like(values)
+        for number in classes:
+            for box, component in components_of(values[0] == number):
+                is_left_out, is_another = random.uniform(size=2) < self.probability
+                if is_left_out:
+                    continue
+                others = classes[classes != number]
+                drawn = number if not (is_another and len(others)) else random.choice(others)
+                self._draw(out[0], box, component, drawn, random)
+        return out
+
+    def _draw(
+        self,
+        out: np.ndarray,
+        box: tuple[slice, ...],
+        component: np.ndarray,
+        number: float,
+        random: np.random.RandomState,
+    ) -> None:
+        """Paint an object with its errors, in its box and as far around as they reach."""
+        tolerance, noise, side = (max(0.0, self.scale * random.normal(*level)) for level in self.levels[self.level])
+        grows = random.uniform() < 0.5
+
+        def corners(outline: np.ndarray) -> np.ndarray:
+            polygon = measure.approximate_polygon(outline, tolerance)
+            if len(polygon) < 4:  # the first corner is the last one, too
+                return outline
+            return polygon[:-1] + random.normal(0, noise, polygon[:-1].shape)
+
+        margin = math.ceil(4 * noise + side) + 1
+        wide = np.pad(component, margin)
+        region = redrawn(ndimage.binary_fill_holes(wide), corners, self.slices)
+        size = max(1, round(side))
+        filtered = ndimage.grey_dilation if grows else ndimage.grey_erosion
+        flat = range(wide.ndim)[self.slices] if wide.ndim == 3 else None
+        square = tuple(1 if axis == flat else size for axis in range(wide.ndim))
+        region = filtered(region.astype(np.uint8), size=square) > 0
+        inside = np.argwhere(region) + [part.start - margin for part in box]
+        inside = inside[((inside >= 0) & (inside < out.shape)).all(1)]
+        out[tuple(inside.T)] = number
+
+
+class MixAnnotators(LabelError):
+    """Let each image be drawn by one of several annotators, each with errors of its own.
+
+    Args:
+        annotators: label transforms, or None for one without errors.
+        shares: how many of the images each draws, in proportion; by default equally many.
+        seed: another seed gives the images to others.
+        ignore_index: a number that stands for no class; pixels that have it keep it.
+
+    Raises:
+        ValueError: if there is no annotator, one is no label transform, or the shares do not fit.
+
+    Example:
+        One draws too far outside, the other too far inside:
+
+        >>> import torch
+        >>> from monai_iels import GrowLabel, MixAnnotators
+        >>> mixed = MixAnnotators([GrowLabel(1.0), GrowLabel(-1.0)])
+        >>> [int(mixed(torch.tensor([[0, 1, 1, 1, 0] + [0] * n])).sum()) for n in range(4)]
+        [1, 1, 1, 1]
+    """
+
+    def __init__(
+        self,
+        annotators: Sequence[Transform | None],
+        shares: Sequence[float] | None = None,
+        seed: int = 0,
+        ignore_index: int | None = None,
+    ) -> None:
+        if not annotators or not all(each is None or isinstance(each, LabelTransform) for each in annotators):
+            raise ValueError(
+                f"Expected `annotators` to be label errors such as GrowLabel(1.0), or None, got {annotators}."
+            )
+        shares = [1.0] * len(annotators) if shares is None else list(shares)
+        if len(shares) != len(annotators) or min(shares) < 0 or not 0 < sum(shares) < math.inf:
+            raise ValueError(f"Expected `shares` to be {len(annotators)} numbers, at least 0, got {shares}.")
+        self.annotators = list(annotators)
+        self.shares = shares
+        self.seed = seed
+        self.ignore_index = ignore_index
+
+    def _changed(self, values: np.ndarray, file: str, spacing: tuple[float, ...]) -> np.ndarray:
+        random = self._random("annotator", identity_of(values, file))
+        ends = np.cumsum(self.shares) / sum(self.shares)
+        annotator = self.annotators[int(np.searchsorted(ends, random.uniform(), side="right"))]
+        return values.copy() if annotator is None else annotator._changed(values, file, spacing)
+
+
+def signed_distance(region: np.ndarray, spacing: tuple[float, ...]) -> np.ndarray:
+    """Return the distance of each pixel outside to the region; inside, minus that to the outside, less a tiny bit.
+
+    So ``<= d`` grows a region by ``d``, and for a negative ``d`` takes away all that is within ``-d`` of the outside.
+    """
+    if region.all() or not region.any():
+        return np.where(region, -math.inf, math.inf)
+    outside = ndimage.distance_transform_edt(~region, sampling=spacing)
+    inside = ndimage.distance_transform_edt(region, sampling=spacing)
+    return np.where(region, np.nextafter(-inside, 0), outside)
+
+
+def redrawn(region: np.ndarray, corners: Callable[[np.ndarray], np.ndarray], slices: int) -> np.ndarray:
+    """Return what is inside of the polygons through the corners of a region's outlines, slice by slice in 3-D."""
+    if region.ndim == 3:
+        planes = np.moveaxis(region, slices, 0)
+        return np.moveaxis(np.stack([redrawn(plane, corners, slices) for plane in planes]), 0, slices)
+    if region.ndim != 2:
+        raise ValueError(f"Expected a label in 2-D or 3-D, got {region.ndim}-D.")
+    out = np.zeros_like(region)
+    for outline in measure.find_contours(np.pad(region, 1).astype(float), 0.5):
+        rows, columns = draw.polygon(*(corners(outline[:-1]) - 1).T, region.shape)
+        out[rows, columns] ^= True  # the outline of a hole takes its inside away again
+    return out
+
+
+def _check_range(name: str, value: float, low: float, high: float = math.inf) -> float:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not low <= value <= high or math.isinf(value):
+        limits = "finite" if math.isinf(low) else f">= {low}" if math.isinf(high) else f"from {low} to {high}"
+        raise ValueError(f"Expected `{name}` {limits}, got {value!r}.")
+    return value
