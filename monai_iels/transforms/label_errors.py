@@ -512,7 +512,7 @@ class MixAnnotators(LabelError):
         >>> from monai_iels import GrowLabel, MixAnnotators
         >>> mixed = MixAnnotators([GrowLabel(1.0), GrowLabel(-1.0)])
         >>> [int(mixed(torch.tensor([[0, 1, 1, 1, 0] + [0] * n])).sum()) for n in range(4)]
-        [1, 1, 1, 1]
+        [5, 5, 1, 1]
     """
 
     def __init__(

@@ -1,0 +1,333 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""Errors in labels: what each changes, by how much, and that nothing but the seed and the label decides it."""
+
+import math
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from monai.data import MetaTensor
+from scipy import ndimage
+from skimage.metrics import hausdorff_distance
+
+import monai_iels
+from monai_iels import (
+    CocoLabel,
+    CutLabel,
+    GrowLabel,
+    MarkovLabel,
+    MixAnnotators,
+    OmitObjects,
+    PolygonLabel,
+    ScaleLabel,
+    WobbleLabel,
+)
+from monai_iels.transforms.label_errors import redrawn, signed_distance
+
+ERRORS = {
+    "wobble": WobbleLabel(size=2.0, length=6.0),
+    "shift": WobbleLabel(size=3.0, length=math.inf),
+    "grow": GrowLabel(2.0),
+    "shrink": GrowLabel(-2.0),
+    "scale": ScaleLabel(share=1.0, strength=0.4),
+    "polygon": PolygonLabel(every=12),
+    "omit": OmitObjects(fraction=0.6),
+    "cut": CutLabel(count=2, width=3.0),
+    "markov": MarkovLabel(steps=40, expand=0.6, flip=0.1, smoothing=1.0),
+    "coco": CocoLabel("medium", scale=0.4),
+    "mix": MixAnnotators([GrowLabel(2.0), GrowLabel(-2.0)]),
+}
+each_error = pytest.mark.parametrize("error", ERRORS.values(), ids=ERRORS)
+
+
+def ball(radius, center, shape):
+    places = np.indices(shape) - np.reshape(center, (-1, *(1,) * len(shape)))
+    return (places**2).sum(0) < radius**2
+
+
+def label_of(dims):
+    """Three balls of class 1, each with one of class 2 inside of it; the first is at the edge."""
+    shape = (72, 72) if dims == 2 else (48, 40, 24)
+    label = np.zeros(shape)
+    for center in [(9, 10), (30, 28), (36, 8)] if dims == 3 else [(8, 14), (40, 40), (60, 12)]:
+        center = center if dims == 2 else (*center, 12)
+        label[ball(10, center, shape)] = 1
+        label[ball(5, center, shape)] = 2
+    return torch.from_numpy(label)[None]
+
+
+def with_file(label, name="case_7.png", spacing=1.0):
+    affine = torch.diag(torch.tensor([spacing] * 3 + [1.0], dtype=torch.float64))
+    return MetaTensor(label, affine=affine, meta={"filename_or_obj": name})
+
+
+@each_error
+@pytest.mark.parametrize("dims", [2, 3])
+class TestEach:
+    def test_a_label_is_changed_into_a_label(self, error, dims):
+        label = label_of(dims)
+        before = label.clone()
+        changed = error(label)
+        assert changed.shape == label.shape
+        assert changed.dtype == label.dtype
+        assert set(changed.unique().tolist()) <= {0.0, 1.0, 2.0}
+        assert 0.002 < (changed != label).double().mean() < 0.4
+        assert torch.equal(label, before)
+
+    def test_the_seed_and_the_label_alone_decide(self, error, dims):
+        label = with_file(label_of(dims))
+        first = error(label)
+        error(with_file(label_of(dims), "another.png"))
+        assert torch.equal(error(label), first)
+        assert torch.equal(error(with_file(label_of(dims), "/elsewhere/case_7.png")), first)
+        assert torch.equal(error(label.to(torch.uint8)).double(), first)
+
+    def test_pixels_without_a_label_keep_none(self, error, dims):
+        label = label_of(dims)
+        label[:, :12, -9:] = 255
+        error.ignore_index = 255
+        try:
+            changed = error(label)
+        finally:
+            error.ignore_index = None
+        assert torch.equal(changed == 255, label == 255)
+
+    def test_an_empty_and_a_full_label_have_no_outline_to_draw_wrongly(self, error, dims):
+        empty = torch.zeros_like(label_of(dims))
+        assert torch.equal(error(empty), empty)
+        changed = error(torch.ones_like(empty))
+        assert set(changed.unique().tolist()) <= {0.0, 1.0}
+
+    def test_a_tiny_label(self, error, dims):
+        tiny = torch.zeros(1, *(5,) * dims)
+        tiny[0, 2, 2] = 1
+        assert error(tiny).shape == tiny.shape
+
+
+RANDOM = {
+    "wobble": partial(WobbleLabel, 2.0, 6.0),
+    "scale": partial(ScaleLabel, 0.5, 0.5),
+    "polygon": partial(PolygonLabel, 12),
+    "omit": partial(OmitObjects, 0.5),
+    "cut": CutLabel,
+    "markov": partial(MarkovLabel, 40),
+    "coco": CocoLabel,
+    "mix": partial(MixAnnotators, [GrowLabel(2.0), GrowLabel(-2.0)]),
+}
+
+
+@pytest.mark.parametrize("make", RANDOM.values(), ids=RANDOM)
+def test_seeds_and_file_names_differ(make):
+    label = label_of(2)
+    by_seed = {make(seed=seed)(label).numpy().tobytes() for seed in range(12)}
+    by_name = {make()(with_file(label, f"{name}.png")).numpy().tobytes() for name in range(12)}
+    assert len(by_seed) > 1
+    assert len(by_name) > 1
+
+
+@pytest.mark.parametrize("name", ["CocoLabel", "CutLabel", "GrowLabel", "MarkovLabel", "MixAnnotators", "OmitObjects"])
+def test_array_equals_dictionary(name):
+    arguments = [[GrowLabel(1.0)]] if name == "MixAnnotators" else []
+    array, dictionary = (getattr(monai_iels, name + end) for end in ("", "d"))
+    label = label_of(2)
+    changed = dictionary(["label", "other"], *arguments, allow_missing_keys=True)({"label": label})
+    assert torch.equal(changed["label"], array(*arguments)(label))
+    assert getattr(monai_iels, name + "D") is getattr(monai_iels, name + "Dict") is dictionary
+
+
+class TestWobble:
+    def test_a_shift_moves_the_label_as_a_whole_by_the_size(self):
+        label = torch.zeros(1, 64, 64)
+        label[:, 24:40, 24:40] = 1
+        moved = WobbleLabel(size=4.0, length=math.inf)(label)
+        shift = np.argwhere(moved[0].numpy()).mean(0) - np.argwhere(label[0].numpy()).mean(0)
+        assert moved.sum() == label.sum()
+        assert math.sqrt((shift**2).mean()) == pytest.approx(4, abs=0.5)
+
+    @pytest.mark.parametrize("spacing", [0.5, 1.0, 2.0])
+    def test_the_size_is_in_millimeters(self, spacing):
+        """A shift of 4 mm is 8, 4 and 2 pixels."""
+        label = np.zeros((1, 64, 64))
+        label[:, 24:40, 24:40] = 1
+        moved = WobbleLabel(size=4.0, length=math.inf)(with_file(torch.from_numpy(label), spacing=spacing))
+        shift = np.argwhere(moved[0].numpy()).mean(0) - np.argwhere(label[0]).mean(0)
+        assert math.sqrt((shift**2).mean()) == pytest.approx(4 / spacing, abs=0.5)
+
+    def test_outlines_move_by_about_the_size_and_smoothly(self):
+        disc = torch.from_numpy(ball(30, (64, 64), (128, 128)))[None].double()
+        distances = []
+        for seed in range(8):
+            wobbled = WobbleLabel(size=3.0, length=10.0, seed=seed)(disc)
+            outline = wobbled[0].bool().numpy() ^ ndimage.binary_erosion(wobbled[0].bool())
+            distances.append(signed_distance(disc[0].bool().numpy(), (1, 1))[outline])
+            sizes = ndimage.sum_labels(wobbled[0], ndimage.label(wobbled[0])[0], [1, 2, 3])
+            assert sizes.max() > 0.99 * wobbled.sum()
+        assert np.std(np.concatenate(distances)) == pytest.approx(3, rel=0.3)
+
+    def test_slices_move_by_themselves_and_only_within_their_plane(self):
+        block = torch.zeros(1, 32, 32, 12)
+        block[:, 10:22, 10:22, 3:9] = 1
+        moved = WobbleLabel(size=2.0, length=math.inf, slices=-1)(block)
+        areas = moved.sum((0, 1, 2))
+        assert torch.equal(areas, block.sum((0, 1, 2)))
+        centers = torch.stack([moved[0, :, :, z].nonzero().double().mean(0) for z in range(3, 9)])
+        assert len(centers.unique(dim=0)) > 3
+
+
+class TestGrow:
+    @pytest.mark.parametrize("distance", [-4.0, -1.5, 1.0, 3.0])
+    @pytest.mark.parametrize("spacing", [1.0, 0.5])
+    def test_equals_brute_force(self, distance, spacing):
+        region = np.random.default_rng(0).random((20, 24)) > 0.7
+        region[5:15, 6:18] = True
+        places = np.argwhere(np.ones_like(region)) * spacing
+        other = np.argwhere(region if distance > 0 else ~region) * spacing
+        near = (np.linalg.norm(places[:, None] - other, axis=2).min(1) <= abs(distance)).reshape(region.shape)
+        grown = GrowLabel(distance)(with_file(torch.from_numpy(region)[None].double(), spacing=spacing))
+        expected = near if distance > 0 else ~near
+        np.testing.assert_array_equal(grown[0].numpy().astype(bool), expected)
+
+    def test_an_inner_class_stays_inside(self):
+        label = label_of(2)
+        grown = GrowLabel(3.0)(label)
+        assert (grown >= label).all()
+        assert (grown == 2).sum() > (label == 2).sum()
+        assert (GrowLabel(-3.0)(label) <= label).all()
+
+
+def test_scale_changes_the_area_of_a_share_of_the_images():
+    label = label_of(2)
+    before = (label > 0).sum().item()
+    ratios = [(ScaleLabel(0.7, 0.5)(with_file(label, f"{n}.png")) > 0).sum().item() / before for n in range(200)]
+    rounded = np.round(ratios, 2)
+    assert set(rounded) == {0.5, 1.0, 1.5}
+    assert 0.6 < (rounded != 1).mean() < 0.8
+    assert 0.2 < (rounded == 1.5).mean() < 0.5
+
+
+class TestPolygon:
+    def test_corners_are_on_the_outline_and_everything_is_inside_of_their_hull(self):
+        disc = torch.from_numpy(ball(24, (32, 32), (64, 64)))[None].double()
+        for every in (6, 12, 24):
+            coarse = PolygonLabel(every)(disc)
+            assert (coarse > disc).sum() < 20  # chords of a disc are inside of it, but for its stairs
+            points = 2 * math.pi * 24 * (4 / math.pi) / every  # an outline of pixels is longer than the circle
+            angle = 2 * math.pi / points
+            lost = 1 - math.sin(angle) / angle  # of a regular polygon
+            assert 1 - coarse.sum() / disc.sum() == pytest.approx(lost, abs=0.03)
+
+    def test_a_hole_stays_a_hole(self):
+        ring = ball(24, (32, 32), (64, 64)) & ~ball(12, (32, 32), (64, 64))
+        coarse = PolygonLabel(8)(torch.from_numpy(ring)[None].double())[0].numpy()
+        assert coarse[32, 32] == 0
+        assert coarse[32, 14] == 1
+
+    def test_all_points_give_the_region_back(self):
+        region = label_of(2)[0].numpy() > 0
+        np.testing.assert_array_equal(redrawn(region, lambda outline: outline, -1), region)
+
+
+def test_omitted_objects_are_whole_and_about_as_many_as_asked():
+    label = torch.zeros(1, 200, 200)
+    label[:, ::4, ::4] = 1
+    left = OmitObjects(0.3)(label)
+    assert 0.25 < 1 - left.sum() / label.sum() < 0.35
+    three = OmitObjects(0.5, seed=3)(label_of(2))
+    for n in range(1, 4):
+        component = torch.from_numpy(ndimage.label(label_of(2)[0], np.ones((3, 3)))[0])[None] == n
+        assert torch.equal(three[component], label_of(2)[component]) or not three[component].any()
+
+
+@pytest.mark.parametrize("shape", [(48, 48), (32, 32, 32)])
+def test_cuts_are_straight_strips_of_the_width(shape):
+    block = torch.ones(1, *shape)
+    block[:, :2] = 0
+    lost = (block - CutLabel(count=1, width=4.0)(block))[0].numpy()
+    places = np.argwhere(lost).astype(float)
+    places -= places.mean(0)
+    *_, directions = np.linalg.svd(places, full_matrices=False)
+    beside = np.linalg.norm(places @ directions[1:].T, axis=1)
+    assert beside.max() < 2.6  # half of the width, and what the pixels at the ends turn the line by
+    assert np.ptp(places @ directions[0]) > 8
+
+
+class TestMarkov:
+    def test_growing_alone_stays_near_and_a_flip_of_one_is_a_dilation(self):
+        region = torch.from_numpy(ball(10, (32, 32), (64, 64)))[None].double()
+        grown = MarkovLabel(steps=5, expand=1.0, flip=1.0, smoothing=0.0)(region)
+        expected = ndimage.binary_dilation(region[0], iterations=5)
+        np.testing.assert_array_equal(grown[0].numpy().astype(bool), expected)
+        shrunk = MarkovLabel(steps=5, expand=0.0, flip=1.0, smoothing=0.0)(region)
+        np.testing.assert_array_equal(shrunk[0].numpy().astype(bool), ndimage.binary_erosion(region[0], iterations=5))
+
+    def test_the_expected_bias(self):
+        """Outlines move by about steps x flip x (2 expand - 1), and raggedly."""
+        disc = ball(30, (64, 64), (128, 128))
+        radii = {}
+        for expand in (0.2, 0.5, 0.8):
+            noisy = MarkovLabel(100, expand, 0.05)(torch.from_numpy(disc)[None].double())
+            radii[expand] = math.sqrt(noisy.sum() / math.pi)
+        assert radii[0.2] < radii[0.5] < radii[0.8]
+        assert radii[0.8] - 30 > 2
+        assert abs(radii[0.5] - 30) < 2
+
+    def test_presets_are_arguments(self):
+        for preset in MarkovLabel.presets.values():
+            assert MarkovLabel(*preset).steps == preset[0]
+
+
+def test_levels_of_coco_n_are_harder_and_harder():
+    disc = ball(40, (80, 80), (160, 160))
+    label = torch.from_numpy(disc)[None].double()
+    mean = {}
+    for level in CocoLabel.levels:
+        drawn = [CocoLabel(level, seed=seed)(label)[0].numpy().astype(bool) for seed in range(30)]
+        kept = [each for each in drawn if each.any()]
+        assert 0 <= len(drawn) - len(kept) < 8  # one in twenty is left out
+        mean[level] = np.mean([hausdorff_distance(each, disc) for each in kept])
+    assert mean["easy"] < mean["medium"] < mean["hard"]
+
+
+def test_annotators_have_their_shares():
+    label = torch.zeros(1, 32, 32)
+    label[:, 8:24, 8:24] = 1
+    mixed = MixAnnotators([None, GrowLabel(2.0), GrowLabel(-2.0)], shares=[2, 1, 1])
+    sums = [mixed(with_file(label, f"{n}.png")).sum().item() for n in range(200)]
+    counts = [sums.count(value) for value in (256, GrowLabel(2.0)(label).sum().item(), 144)]
+    assert sum(counts) == 200
+    assert counts == [pytest.approx(100, abs=20), pytest.approx(50, abs=20), pytest.approx(50, abs=20)]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: WobbleLabel(size=-1), "`size` >= 0, got -1"),
+        (lambda: WobbleLabel(length=0), "`length` > 0, got 0"),
+        (lambda: GrowLabel(math.inf), "`distance` finite, got inf"),
+        (lambda: GrowLabel("2"), "`distance` finite, got '2'"),
+        (lambda: ScaleLabel(share=2), "`share` from 0 to 1, got 2"),
+        (lambda: PolygonLabel(0), "`every` >= 1, got 0"),
+        (lambda: OmitObjects(-0.1), "`fraction` from 0 to 1, got -0.1"),
+        (lambda: CutLabel(width=-1), "`width` >= 0, got -1"),
+        (lambda: MarkovLabel(flip=1.5), "`flip` from 0 to 1, got 1.5"),
+        (lambda: CocoLabel("mild"), "`level` to be one of easy, medium, hard, got 'mild'"),
+        (lambda: CocoLabel(scale=0), "`scale` > 0, got 0"),
+        (lambda: MixAnnotators([]), "`annotators` to be label errors such as"),
+        (lambda: MixAnnotators([None], shares=[1, 2]), "`shares` to be 1 numbers"),
+        (lambda: PolygonLabel(4)(torch.ones(1, 8)), "2-D or 3-D, got 1-D"),
+    ],
+)
+def test_wrong_arguments_are_named(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
