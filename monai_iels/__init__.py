@@ -14,7 +14,6 @@
 from monai_iels.evolutions import ConvexCurveMotion, Evolution, HeatDiffusion
 from monai_iels.layers import ForwardEvolutionLayer, InverseEvolutionLayer
 from monai_iels.losses import (
-    GeneralizedCrossEntropyLoss,
     GradientEnergyLoss,
     IELLoss,
     LabeledPixelsLoss,
@@ -22,6 +21,13 @@ from monai_iels.losses import (
 )
 from monai_iels.metrics import ConvexityMetric, RoughnessMetric, SetIoUMetric
 from monai_iels.networks import IELNet
+from monai_iels.robust_losses import (
+    BootstrappedCrossEntropyLoss,
+    GeneralizedCrossEntropyLoss,
+    SpatialLabelSmoothingLoss,
+    StudentTLoss,
+    SymmetricCrossEntropyLoss,
+)
 from monai_iels.transforms import (
     BiteLabel,
     BiteLabelD,
@@ -39,6 +45,10 @@ from monai_iels.transforms import (
     FillHullD,
     FillHulld,
     FillHullDict,
+    OpenCloseLabel,
+    OpenCloseLabelD,
+    OpenCloseLabeld,
+    OpenCloseLabelDict,
 )
 from monai_iels.warmup import Warmup
 
@@ -47,6 +57,7 @@ __all__ = [
     "BiteLabelD",
     "BiteLabelDict",
     "BiteLabeld",
+    "BootstrappedCrossEntropyLoss",
     "ConvexCurveMotion",
     "ConvexityMetric",
     "CorruptLabel",
@@ -70,9 +81,16 @@ __all__ = [
     "IELNet",
     "InverseEvolutionLayer",
     "LabeledPixelsLoss",
+    "OpenCloseLabel",
+    "OpenCloseLabelD",
+    "OpenCloseLabelDict",
+    "OpenCloseLabeld",
     "QuasiConcavityLoss",
     "RoughnessMetric",
     "SetIoUMetric",
+    "SpatialLabelSmoothingLoss",
+    "StudentTLoss",
+    "SymmetricCrossEntropyLoss",
     "Warmup",
 ]
 

@@ -11,7 +11,7 @@
 
 """Array and dictionary transforms in MONAI's conventions."""
 
-from monai_iels.transforms.array import BiteLabel, CorruptLabel, Evolve, FillHull
+from monai_iels.transforms.array import BiteLabel, CorruptLabel, Evolve, FillHull, OpenCloseLabel
 from monai_iels.transforms.dictionary import (
     BiteLabelD,
     BiteLabeld,
@@ -25,6 +25,9 @@ from monai_iels.transforms.dictionary import (
     FillHullD,
     FillHulld,
     FillHullDict,
+    OpenCloseLabelD,
+    OpenCloseLabeld,
+    OpenCloseLabelDict,
 )
 
 __all__ = [
@@ -44,4 +47,8 @@ __all__ = [
     "FillHullD",
     "FillHullDict",
     "FillHulld",
+    "OpenCloseLabel",
+    "OpenCloseLabelD",
+    "OpenCloseLabelDict",
+    "OpenCloseLabeld",
 ]

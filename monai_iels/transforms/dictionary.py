@@ -19,7 +19,7 @@ from monai.config import KeysCollection, NdarrayOrTensor
 from monai.transforms import MapTransform
 
 from monai_iels.evolutions.base import Evolution
-from monai_iels.transforms.array import BiteLabel, CorruptLabel, Evolve, FillHull
+from monai_iels.transforms.array import BiteLabel, CorruptLabel, Evolve, FillHull, OpenCloseLabel
 
 __all__ = [
     "BiteLabelD",
@@ -34,6 +34,9 @@ __all__ = [
     "FillHullD",
     "FillHullDict",
     "FillHulld",
+    "OpenCloseLabelD",
+    "OpenCloseLabelDict",
+    "OpenCloseLabeld",
 ]
 
 
@@ -159,7 +162,31 @@ class FillHulld(_EachKey):
         self.transform = FillHull(regions, radius, components, ignore_index)
 
 
+class OpenCloseLabeld(_EachKey):
+    """Dictionary-based version of :class:`OpenCloseLabel`.
+
+    Args:
+        keys: keys of the labels to repair.
+        radius: radius of the ball in pixels.
+        ignore_index: a number that stands for no class; pixels that have it keep it.
+        allow_missing_keys: do not raise an exception if a key is missing.
+    """
+
+    backend = OpenCloseLabel.backend
+
+    def __init__(
+        self,
+        keys: KeysCollection,
+        radius: float = 1.5,
+        ignore_index: int | None = None,
+        allow_missing_keys: bool = False,
+    ) -> None:
+        super().__init__(keys, allow_missing_keys)
+        self.transform = OpenCloseLabel(radius, ignore_index)
+
+
 EvolveD = EvolveDict = Evolved
 CorruptLabelD = CorruptLabelDict = CorruptLabeld
 BiteLabelD = BiteLabelDict = BiteLabeld
 FillHullD = FillHullDict = FillHulld
+OpenCloseLabelD = OpenCloseLabelDict = OpenCloseLabeld
