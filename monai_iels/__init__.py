@@ -14,7 +14,6 @@
 from monai_iels.evolutions import ConvexCurveMotion, Evolution, HeatDiffusion
 from monai_iels.layers import ForwardEvolutionLayer, InverseEvolutionLayer
 from monai_iels.losses import (
-    GeneralizedCrossEntropyLoss,
     GradientEnergyLoss,
     IELLoss,
     LabeledPixelsLoss,
@@ -22,6 +21,13 @@ from monai_iels.losses import (
 )
 from monai_iels.metrics import ConvexityMetric, RoughnessMetric, SetIoUMetric
 from monai_iels.networks import IELNet
+from monai_iels.robust_losses import (
+    BootstrappedCrossEntropyLoss,
+    GeneralizedCrossEntropyLoss,
+    SpatialLabelSmoothingLoss,
+    StudentTLoss,
+    SymmetricCrossEntropyLoss,
+)
 from monai_iels.transforms import (
     BiteLabel,
     BiteLabelD,
@@ -63,6 +69,10 @@ from monai_iels.transforms import (
     OmitObjectsD,
     OmitObjectsd,
     OmitObjectsDict,
+    OpenCloseLabel,
+    OpenCloseLabelD,
+    OpenCloseLabeld,
+    OpenCloseLabelDict,
     PolygonLabel,
     PolygonLabelD,
     PolygonLabeld,
@@ -83,6 +93,7 @@ __all__ = [
     "BiteLabelD",
     "BiteLabelDict",
     "BiteLabeld",
+    "BootstrappedCrossEntropyLoss",
     "CocoLabel",
     "CocoLabelD",
     "CocoLabelDict",
@@ -130,6 +141,10 @@ __all__ = [
     "OmitObjectsD",
     "OmitObjectsDict",
     "OmitObjectsd",
+    "OpenCloseLabel",
+    "OpenCloseLabelD",
+    "OpenCloseLabelDict",
+    "OpenCloseLabeld",
     "PolygonLabel",
     "PolygonLabelD",
     "PolygonLabelDict",
@@ -141,6 +156,9 @@ __all__ = [
     "ScaleLabelDict",
     "ScaleLabeld",
     "SetIoUMetric",
+    "SpatialLabelSmoothingLoss",
+    "StudentTLoss",
+    "SymmetricCrossEntropyLoss",
     "Warmup",
     "WobbleLabel",
     "WobbleLabelD",

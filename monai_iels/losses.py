@@ -9,7 +9,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""Losses with a layer inside, of labels with gaps, and those that the layers are compared with."""
+"""Losses with a layer inside, of labels with gaps, and with a penalty on rough or concave outputs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ from monai_iels.grid import Spacing, as_field, check_spacing, spacing_per_axis, 
 from monai_iels.operators.extension import extend
 
 __all__ = [
-    "GeneralizedCrossEntropyLoss",
     "GradientEnergyLoss",
     "IELLoss",
     "LabeledPixelsLoss",
@@ -141,47 +140,6 @@ class LabeledPixelsLoss(nn.Module):
     def extra_repr(self) -> str:
         """Return the ignored number."""
         return f"ignore_index={self.ignore_index}"
-
-
-class GeneralizedCrossEntropyLoss(nn.Module):
-    r"""Fit labels that may be wrong, :math:`(1 - p_y^q) / q`, with the probability :math:`p_y` of the given label.
-
-    It is between cross-entropy (:math:`q \to 0`), which insists on every label, and the mean absolute error
-    (:math:`q = 1`), which gives up on those that seem wrong (Zhang and Sabuncu, 2018, equation 6).
-
-    Args:
-        q: how far to go; the authors use 0.7.
-
-    Raises:
-        ValueError: if ``q`` is not in (0, 1].
-
-    Example:
-        >>> import torch
-        >>> from monai_iels import GeneralizedCrossEntropyLoss
-        >>> loss = GeneralizedCrossEntropyLoss(q=1.0)
-        >>> loss(torch.zeros(1, 2, 4, 4), torch.zeros(1, 1, 4, 4))
-        tensor(0.5000)
-    """
-
-    def __init__(self, q: float = 0.7) -> None:
-        super().__init__()
-        if not 0 < q <= 1:
-            raise ValueError(f"Expected `q` in (0, 1], got {q}.")
-        self.q = q
-
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """Return the mean over pixels, for logits ``(B, C, *spatial)`` and classes ``(B, 1, *spatial)``."""
-        if target.shape != (len(input), 1, *input.shape[2:]):
-            raise ValueError(
-                f"Expected classes of shape {(len(input), 1, *input.shape[2:])} for logits of shape "
-                f"{tuple(input.shape)}, got {tuple(target.shape)}."
-            )
-        log_probability = input.float().log_softmax(1).gather(1, target.long())
-        return -torch.expm1(self.q * log_probability).mean() / self.q
-
-    def extra_repr(self) -> str:
-        """Return q."""
-        return f"q={self.q}"
 
 
 class GradientEnergyLoss(nn.Module):

@@ -41,6 +41,7 @@ def test_public_names():
         "BiteLabelD",
         "BiteLabelDict",
         "BiteLabeld",
+        "BootstrappedCrossEntropyLoss",
         "ConvexCurveMotion",
         "ConvexityMetric",
         "CorruptLabel",
@@ -64,16 +65,24 @@ def test_public_names():
         "IELNet",
         "InverseEvolutionLayer",
         "LabeledPixelsLoss",
+        "OpenCloseLabel",
+        "OpenCloseLabelD",
+        "OpenCloseLabelDict",
+        "OpenCloseLabeld",
         "QuasiConcavityLoss",
         "RoughnessMetric",
         "SetIoUMetric",
+        "SpatialLabelSmoothingLoss",
+        "StudentTLoss",
+        "SymmetricCrossEntropyLoss",
         "Warmup",
     ]
     for name in monai_iels.__all__:
         assert inspect.getdoc(getattr(monai_iels, name))
 
 
-ROOMS = "grid operators evolutions layers warmup networks losses _hulls metrics transforms _errors _files _terminal"
+ROOMS = "grid operators evolutions layers warmup networks losses robust_losses _hulls metrics transforms"
+ROOMS = f"{ROOMS} _errors _files _terminal"
 ROOMS = f"{ROOMS} _torchvision street_networks _yaml _prediction _serving _run_folder _pictures tracking handlers"
 ROOMS = f"{ROOMS} data registry bundle study lightning nnunet _cli __main__".split()
 

@@ -88,7 +88,7 @@ RULES = NETWORK_RULES | {
     "regions": _or_none(Rule(_are_regions, "groups of classes below {num_classes}, such as [[1,2],[2]]")),
     "run_tags": Rule(lambda value, _: isinstance(value, dict), "names with values such as \"{{'reader':'A'}}\""),
     **dict.fromkeys(
-        ("dice_weight", "bite_radius", "hull_radius"),
+        ("dice_weight", "bite_radius", "hull_radius", "repair_radius"),
         Rule(lambda value, _: _is_number(value) and value >= 0, "a number from 0"),
     ),
     "iel_spacing": _one_or_per_axis(_is_positive, "a number above 0"),

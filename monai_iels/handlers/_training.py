@@ -126,6 +126,7 @@ class TrainingCheckpoint:
         optimizer: its optimizer.
         lr_scheduler: its schedule.
         evaluator: the engine that validates the network and knows the best score.
+        loss: the loss of the training; its state is saved if it has parameters.
         resume: whether to resume from the last state.
     """
 
@@ -134,6 +135,7 @@ class TrainingCheckpoint:
     optimizer: torch.optim.Optimizer
     lr_scheduler: torch.optim.lr_scheduler.LRScheduler
     evaluator: Any
+    loss: nn.Module | None = None
     resume: bool = False
 
     def attach(self, engine: Any) -> None:
@@ -141,6 +143,8 @@ class TrainingCheckpoint:
         self.folder = RunFolder(self.output_dir)
         parts = {"network": self.network, "optimizer": self.optimizer, "lr_scheduler": self.lr_scheduler}
         self.parts: dict[str, Any] = parts
+        if self.loss is not None and any(True for _ in self.loss.parameters()):
+            self.parts["loss"] = self.loss
         if getattr(engine, "scaler", None) is not None:
             self.parts["scaler"] = engine.scaler
         attach(engine, Phases.RESTORE, self.restore)

@@ -11,7 +11,7 @@
 
 """Array and dictionary transforms in MONAI's conventions."""
 
-from monai_iels.transforms.array import BiteLabel, CorruptLabel, Evolve, FillHull
+from monai_iels.transforms.array import BiteLabel, CorruptLabel, Evolve, FillHull, OpenCloseLabel
 from monai_iels.transforms.dictionary import (
     BiteLabelD,
     BiteLabeld,
@@ -43,6 +43,9 @@ from monai_iels.transforms.dictionary import (
     OmitObjectsD,
     OmitObjectsd,
     OmitObjectsDict,
+    OpenCloseLabelD,
+    OpenCloseLabeld,
+    OpenCloseLabelDict,
     PolygonLabelD,
     PolygonLabeld,
     PolygonLabelDict,
@@ -106,6 +109,10 @@ __all__ = [
     "OmitObjectsD",
     "OmitObjectsDict",
     "OmitObjectsd",
+    "OpenCloseLabel",
+    "OpenCloseLabelD",
+    "OpenCloseLabelDict",
+    "OpenCloseLabeld",
     "PolygonLabel",
     "PolygonLabelD",
     "PolygonLabelDict",

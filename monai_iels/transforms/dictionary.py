@@ -20,7 +20,7 @@ from monai.config import KeysCollection, NdarrayOrTensor
 from monai.transforms import MapTransform
 
 from monai_iels.evolutions.base import Evolution
-from monai_iels.transforms.array import BiteLabel, CorruptLabel, Evolve, FillHull, LabelTransform
+from monai_iels.transforms.array import BiteLabel, CorruptLabel, Evolve, FillHull, LabelTransform, OpenCloseLabel
 from monai_iels.transforms.label_errors import (
     CocoLabel,
     CutLabel,
@@ -64,6 +64,9 @@ __all__ = [
     "OmitObjectsD",
     "OmitObjectsDict",
     "OmitObjectsd",
+    "OpenCloseLabelD",
+    "OpenCloseLabelDict",
+    "OpenCloseLabeld",
     "PolygonLabelD",
     "PolygonLabelDict",
     "PolygonLabeld",
@@ -271,6 +274,29 @@ class WobbleLabeld(_LabelErrord):
     array = WobbleLabel
 
 
+class OpenCloseLabeld(_EachKey):
+    """Dictionary-based version of :class:`OpenCloseLabel`.
+
+    Args:
+        keys: keys of the labels to repair.
+        radius: radius of the ball in pixels.
+        ignore_index: a number that stands for no class; pixels that have it keep it.
+        allow_missing_keys: do not raise an exception if a key is missing.
+    """
+
+    backend = OpenCloseLabel.backend
+
+    def __init__(
+        self,
+        keys: KeysCollection,
+        radius: float = 1.5,
+        ignore_index: int | None = None,
+        allow_missing_keys: bool = False,
+    ) -> None:
+        super().__init__(keys, allow_missing_keys)
+        self.transform = OpenCloseLabel(radius, ignore_index)
+
+
 EvolveD = EvolveDict = Evolved
 CorruptLabelD = CorruptLabelDict = CorruptLabeld
 BiteLabelD = BiteLabelDict = BiteLabeld
@@ -284,3 +310,4 @@ OmitObjectsD = OmitObjectsDict = OmitObjectsd
 PolygonLabelD = PolygonLabelDict = PolygonLabeld
 ScaleLabelD = ScaleLabelDict = ScaleLabeld
 WobbleLabelD = WobbleLabelDict = WobbleLabeld
+OpenCloseLabelD = OpenCloseLabelDict = OpenCloseLabeld
