@@ -11,7 +11,7 @@
 
 """Inverse Evolution Layers for MONAI: train against what a network must not produce."""
 
-from monai_iels.evolutions import ConvexCurveMotion, Evolution, HeatDiffusion
+from monai_iels.evolutions import ConvexCurveMotion, Evolution, GuidedDiffusion, HeatDiffusion
 from monai_iels.layers import ForwardEvolutionLayer, InverseEvolutionLayer
 from monai_iels.losses import (
     GradientEnergyLoss,
@@ -124,6 +124,7 @@ __all__ = [
     "GrowLabelD",
     "GrowLabelDict",
     "GrowLabeld",
+    "GuidedDiffusion",
     "HeatDiffusion",
     "IELLoss",
     "IELNet",

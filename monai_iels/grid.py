@@ -42,18 +42,22 @@ Spacing: TypeAlias = float | Sequence[float]
 """Distance between neighboring pixels: one number for every axis, or one number per axis."""
 
 
-def check_spacing(spacing: Spacing) -> Spacing:
+def check_spacing(spacing: Spacing, may_be_infinite: bool = False) -> Spacing:
     """Return the spacing as a float, or as a tuple of floats if it was given per axis.
 
     Raises:
-        ValueError: if a value is not a positive, finite number, or if there is none.
+        ValueError: if a value is not a positive number, if there is none, or if one is infinite and may not be, or all.
     """
     try:
         values = tuple(float(h + 0.0) for h in (spacing if isinstance(spacing, Iterable) else (spacing,)))
     except TypeError:
         values = ()
-    if not values or not all(0 < h < math.inf for h in values):
-        raise ValueError(f"Expected `spacing` to be positive, one number or one per spatial axis, got {spacing!r}.")
+    finite = [h for h in values if h < math.inf]
+    if not finite or not all(h > 0 for h in values) or (len(finite) < len(values) and not may_be_infinite):
+        rule = " and not infinite for every axis" if may_be_infinite else " and finite" if math.inf in values else ""
+        raise ValueError(
+            f"Expected `spacing` to be positive{rule}, one number or one per spatial axis, got {spacing!r}."
+        )
     return values if isinstance(spacing, Iterable) else values[0]
 
 

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from monai_iels.evolutions.base import Evolution, check_evolution
 from monai_iels.grid import check_steps, spacing_per_axis
 
-__all__ = ["ForwardEvolutionLayer", "InverseEvolutionLayer"]
+__all__ = ["ForwardEvolutionLayer", "InverseEvolutionLayer", "apply_layer"]
 
 # Heat layers with a gain of 38 and 237 train, one with 1.3e5 collapsed on WBC.
 _LARGEST_GAIN = 1e3
@@ -66,9 +66,15 @@ class _EvolutionLayer(nn.Module):
         self.dt = dt
         self._warn_of_gain()
 
-    def forward(self, u: Tensor) -> Tensor:
-        """Return the evolved logits, of shape ``(B, C, *spatial)``."""
-        return self.evolution.evolve(u, self.direction * self._dt_in(u.ndim - 2), self.steps)
+    @property
+    def needs_image(self) -> bool:
+        """Whether the evolution depends on the image that the network saw."""
+        return self.evolution.needs_image
+
+    def forward(self, u: Tensor, image: Tensor | None = None) -> Tensor:
+        """Return the evolved logits, of shape ``(B, C, *spatial)``; some evolutions need the image of the network."""
+        evolution = self.evolution if image is None else self.evolution.guided_by(image)
+        return evolution.evolve(u, self.direction * self._dt_in(u.ndim - 2), self.steps)
 
     def gains(self) -> dict[int, float]:
         """Return the largest amplification for each number of spatial dimensions that the spacing fits."""
@@ -207,3 +213,8 @@ class ForwardEvolutionLayer(_EvolutionLayer):
     direction = +1
     good_gain = 1
     wrong_direction = "To run backward in time, use InverseEvolutionLayer."
+
+
+def apply_layer(layer: nn.Module, u: Tensor, image: Tensor | None) -> Tensor:
+    """Apply any layer to logits, and hand it the image if it asks for it."""
+    return layer(u, image) if getattr(layer, "needs_image", False) else layer(u)

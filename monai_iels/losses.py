@@ -23,6 +23,7 @@ from monai.utils import LossReduction
 from torch import Tensor, nn
 
 from monai_iels.grid import Spacing, as_field, check_spacing, spacing_per_axis, spatial_axes
+from monai_iels.layers import apply_layer
 from monai_iels.operators.extension import extend
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "IELLoss",
     "LabeledPixelsLoss",
     "QuasiConcavityLoss",
+    "apply_loss",
 ]
 
 Logits: TypeAlias = Tensor | Sequence[Tensor]
@@ -74,27 +76,35 @@ class IELLoss(nn.Module):
         self.layer = nn.ModuleList(layer) if isinstance(layer, Sequence) else layer
         self.ignore_index = ignore_index
 
-    def forward(self, input: Logits, target: Any, *args: Any, **kwargs: Any) -> Tensor:
-        """Return the loss of the evolved logits ``(B, C, *spatial)``, or of a list of them."""
-        return self.loss(self.evolved(input, target), target, *args, **kwargs)
+    @property
+    def needs_image(self) -> bool:
+        """Whether a layer depends on the image that the network saw."""
+        return self.layer is not None and any(getattr(part, "needs_image", False) for part in self.layer.modules())
 
-    def evolved(self, input: Logits, target: Any) -> Logits:
+    def forward(self, input: Logits, target: Any, *args: Any, image: Tensor | None = None, **kwargs: Any) -> Tensor:
+        """Return the loss of the evolved logits ``(B, C, *spatial)``, or of a list of them.
+
+        A layer such as one of :class:`GuidedDiffusion` needs ``image``, what the network saw; others ignore it.
+        """
+        return self.loss(self.evolved(input, target, image), target, *args, **kwargs)
+
+    def evolved(self, input: Logits, target: Any, image: Tensor | None = None) -> Logits:
         """Return what the inner loss sees of the logits."""
         if self.layer is None or not self.training or _is_idle(self.layer):
             return input
         if isinstance(input, Tensor):
-            return self._evolved_head(self.layer, input, target)
+            return self._evolved_head(self.layer, input, target, image)
         layers = self.layer if isinstance(self.layer, nn.ModuleList) else [self.layer] * len(input)
         targets = [target] * len(input) if isinstance(target, Tensor) else target
-        return [self._evolved_head(*head) for head in zip(layers, input, targets, strict=True)]
+        return [self._evolved_head(*head, image) for head in zip(layers, input, targets, strict=True)]
 
-    def _evolved_head(self, layer: nn.Module, logits: Tensor, target: Tensor) -> Tensor:
+    def _evolved_head(self, layer: nn.Module, logits: Tensor, target: Tensor, image: Tensor | None) -> Tensor:
         if self.ignore_index is None:
-            return layer(logits)
+            return apply_layer(layer, logits, image)
         known = (target != self.ignore_index).reshape(len(logits), 1, *target.shape[2 - logits.ndim :])
         if known.shape[2:] != logits.shape[2:]:  # one target for heads of several sizes
             known = F.interpolate(known.float(), logits.shape[2:], mode="nearest-exact") > 0
-        return layer(extend(logits, known))
+        return apply_layer(layer, extend(logits, known), image)
 
     def extra_repr(self) -> str:
         """Return the ignored number."""
@@ -308,6 +318,11 @@ class QuasiConcavityLoss(nn.Module):
             raise ValueError(f"Expected logits with the channels of {self.regions}, got {field.shape[1]} channels.")
         p = field.sigmoid() if self.sigmoid else field.softmax(1)
         return torch.stack([p[:, list(region)].sum(1) for region in self.regions], 1)
+
+
+def apply_loss(loss: Any, input: Logits, target: Any, image: Tensor) -> Tensor:
+    """Call any loss, and hand it the image if it asks for it."""
+    return loss(input, target, image=image) if getattr(loss, "needs_image", False) else loss(input, target)
 
 
 def _is_idle(layer: nn.Module) -> bool:

@@ -18,6 +18,8 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from monai_iels.layers import apply_layer
+
 __all__ = ["IELNet", "apply_to_heads"]
 
 
@@ -27,11 +29,11 @@ class IELNet(nn.Module):
     The network may return a tensor, deep-supervision heads in a list, tuple or dictionary, or heads stacked in one
     tensor of shape ``(B, heads, C, *spatial)``, as DynUNet does, which is told by its having one axis more than the
     input, the first tensor that the network is called with. What has fewer axes or integers and stands beside heads,
-    such as an auxiliary loss or a mask, is handed on.
+    such as an auxiliary loss or a mask, is handed on. A layer that needs the image gets the same first tensor.
 
     The wrapper adds no parameter and no buffer. To save a checkpoint that needs no monai_iels, save
     ``net.network.state_dict()``. A training loop that cannot wrap its network may write
-    ``loss(layer(prediction), label)`` instead: it is the same.
+    ``loss(layer(prediction), label)`` instead, or ``layer(prediction, image)``: it is the same.
 
     Args:
         network: any segmentation network that returns logits of shape ``(B, C, *spatial)``.
@@ -63,7 +65,8 @@ def apply_to_heads(layer: nn.Module, out: Any, *inputs: Any) -> Any:
     Raises:
         TypeError: if there is no head.
     """
-    ndim = next((x.ndim for x in inputs if isinstance(x, Tensor)), 0)
+    image = next((x for x in inputs if isinstance(x, Tensor)), None)
+    ndim = 0 if image is None else image.ndim
     leaves, structure = tree_flatten(out)
 
     def is_head(x: Any) -> bool:
@@ -73,8 +76,9 @@ def apply_to_heads(layer: nn.Module, out: Any, *inputs: Any) -> Any:
         if not is_head(x):
             return x
         if ndim and x.ndim > ndim:
-            return layer(x.flatten(0, 1)).unflatten(0, x.shape[:2])
-        return layer(x)
+            each = None if image is None else image.repeat_interleave(x.shape[1], 0)
+            return apply_layer(layer, x.flatten(0, 1), each).unflatten(0, x.shape[:2])
+        return apply_layer(layer, x, image)
 
     if not any(map(is_head, leaves)):
         raise TypeError(

@@ -718,6 +718,24 @@ def test_curve_motion_on_disc_and_cup_and_convexity_by_region(tmp_path):
         assert all(float(row["convexity_rim+cup"]) > 0.9 for row in csv.DictReader(stream))
 
 
+@pytest.mark.parametrize(("name", "more"), [("wbc", {}), ("drive", {"noise_fraction": 0.3}), ("hippocampus", {})])
+def test_guided_diffusion_gets_the_image_that_the_network_saw(name, more, tmp_path):
+    guided = {"_target_": "monai_iels.GuidedDiffusion", "spacing": "@iel_spacing"}
+    more |= {"augmentation": [{"_target_": "RandFlipd", "keys": "@spatial_keys", "prob": 0.5}]}
+    overrides = options(name, tmp_path, epochs=1, evolution=guided, pictures=True, iel_warmup=0, **more)
+    workflow = create_workflow(config_file=configs(name, "train"), **overrides)
+    loss, network = (workflow.parser.get_parsed_content(key) for key in ("train#loss", "network_def"))
+    seen, given = [], []
+    network.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]) if module.training else None)
+    loss.register_forward_pre_hook(lambda _, inputs, kwargs: given.append(kwargs["image"]), with_kwargs=True)
+    workflow.run()
+    workflow.finalize()
+    assert len(seen) >= 2
+    in_training = given[1:]  # the first is the trial of one case
+    assert all(torch.equal(one, other) for one, other in zip(seen, in_training, strict=True))
+    assert (tmp_path / "pictures" / "last.png").exists()
+
+
 def test_drive_is_judged_inside_the_field_of_view(trained, tmp_path):
     scores = {}
     for name, more in (("inside", {}), ("everywhere", {"inside": {"_target_": "Identityd", "keys": "label"}})):

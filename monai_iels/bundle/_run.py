@@ -40,6 +40,7 @@ from monai_iels.bundle._secrets import hide_secrets
 from monai_iels.bundle._sentences import one_sentence
 from monai_iels.data import SYNTHETIC, Datalists, check_labels
 from monai_iels.layers import InverseEvolutionLayer
+from monai_iels.losses import apply_loss
 from monai_iels.tracking import RunDescription
 
 logger = logging.getLogger(__name__)
@@ -269,7 +270,7 @@ def try_one_case(network: nn.Module, loss: Any, dataset: Any, device: Any) -> No
     image, label = (case[key].as_tensor()[None].to(device) for key in ("image", "label"))
     try:
         with eval_mode(network):  # batch statistics stay as they are
-            loss(network(image), label)
+            apply_loss(loss, network(image), label, image)
     except torch.OutOfMemoryError:
         raise
     except Exception as error:

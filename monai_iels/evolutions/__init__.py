@@ -13,6 +13,7 @@
 
 from monai_iels.evolutions.base import Evolution
 from monai_iels.evolutions.curve_motion import ConvexCurveMotion
+from monai_iels.evolutions.guided import GuidedDiffusion
 from monai_iels.evolutions.heat import HeatDiffusion
 
-__all__ = ["ConvexCurveMotion", "Evolution", "HeatDiffusion"]
+__all__ = ["ConvexCurveMotion", "Evolution", "GuidedDiffusion", "HeatDiffusion"]

@@ -33,6 +33,7 @@ class Evolution(ABC):
         spacing: distance between pixels, one number or one per spatial axis; for :meth:`velocity` to use.
         order: how many spatial derivatives ``F`` takes: pixels that are ``s`` times larger make it ``s**order`` times
             slower.
+        needs_image: whether ``F`` depends on the image, which :meth:`guided_by` then gets.
 
     Example:
         >>> import torch
@@ -46,6 +47,7 @@ class Evolution(ABC):
 
     spacing: Spacing = 1.0
     order: ClassVar[int] = 2
+    needs_image: ClassVar[bool] = False
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
@@ -71,6 +73,10 @@ class Evolution(ABC):
         """
         evolved = self._advance(as_field(u), check_dt(dt), check_steps(steps))
         return evolved.view_as(u)  # a subclass such as MetaTensor is given back as one
+
+    def guided_by(self, image: Tensor) -> Evolution:
+        """Return the equation for an image of shape ``(B, C, *spatial)``: itself, if it needs none."""
+        return self
 
     def gain(self, dt: float, steps: int, spatial_dims: int) -> float | None:
         """Return the largest amplification in ``steps`` steps of ``dt``, or None where it is not known."""

@@ -51,7 +51,8 @@ class HeatDiffusion(Evolution):
     20 steps backward the gain is 127,000 for the first, and 38 for the second, which trains.
 
     Args:
-        spacing: distance between pixels, one number or one per spatial axis.
+        spacing: distance between pixels, one number or one per spatial axis. An infinite one leaves its axis out:
+            ``(inf, inf, 1)`` diffuses along the last axis only, for labels that disagree between slices.
 
     Example:
         >>> import torch
@@ -68,7 +69,7 @@ class HeatDiffusion(Evolution):
     spacing: Spacing = 1.0
 
     def __post_init__(self) -> None:
-        self.spacing = check_spacing(self.spacing)
+        self.spacing = check_spacing(self.spacing, may_be_infinite=True)
 
     def velocity(self, u: Tensor) -> Tensor:
         """Return the discrete Laplacian of ``u``, of shape ``(B, C, *spatial)``."""

@@ -14,10 +14,11 @@
 from monai_iels.handlers._layer_pictures import LayerPictures
 from monai_iels.handlers._reports import EvaluationReport, TrainingReport
 from monai_iels.handlers._tracking import Tracking
-from monai_iels.handlers._training import SeedEachEpoch, StopOnNan, TrainingCheckpoint, TrainingStopped
+from monai_iels.handlers._training import ImageForLayer, SeedEachEpoch, StopOnNan, TrainingCheckpoint, TrainingStopped
 
 __all__ = [
     "EvaluationReport",
+    "ImageForLayer",
     "LayerPictures",
     "SeedEachEpoch",
     "StopOnNan",

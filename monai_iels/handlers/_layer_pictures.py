@@ -109,7 +109,7 @@ class LayerPictures:
         image, label = (case[key].as_tensor()[None].to(device) for key in ("image", "label"))
         with eval_mode(self.network):
             logits = self.inferer(image, self.network)
-            trained = self.loss.evolved(logits, label)[0]
+            trained = self.loss.evolved(logits, label, image)[0]
         evaluated = self.postprocessing({**case, "pred": logits[0].cpu()})["pred"]
         labels = {"noisy label": "label_with_noise"} if "label_with_noise" in case else {"training label": "label"}
         classes = {"truth": case.get("truth", case["label"])[0]}

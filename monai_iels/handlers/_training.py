@@ -9,7 +9,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""What a training needs beside MONAI's handlers: repeatable epochs, an end on NaN, and checkpoints."""
+"""What a training needs beside MONAI's handlers: repeatable epochs, images for layers, an end on NaN, checkpoints."""
 
 from __future__ import annotations
 
@@ -24,12 +24,14 @@ from ignite.engine import Events
 from ignite.handlers import Checkpoint
 from ignite.utils import manual_seed
 from monai.transforms import Randomizable
+from monai.utils import CommonKeys
 from torch import nn
 
 from monai_iels._errors import first_line
 from monai_iels._run_folder import RunFolder
 from monai_iels.handlers._phases import Phases, attach
 from monai_iels.layers import InverseEvolutionLayer
+from monai_iels.losses import apply_loss
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +63,23 @@ class SeedEachEpoch:
         if isinstance(transform, Randomizable):
             transform.set_random_state(seed)
         engine.set_data(loader)
+
+
+class ImageForLayer:
+    """Hand the image of the batch to a trainer's loss, if its layer needs it.
+
+    MONAI's trainer calls a loss with prediction and label. :class:`~monai_iels.IELLoss` with a layer of
+    :class:`~monai_iels.GuidedDiffusion` needs the image too: the one that the network saw, cropped and augmented.
+    """
+
+    def attach(self, engine: Any) -> None:
+        """Change the engine's loss when it starts; while handlers are attached, MONAI has not set it yet."""
+        attach(engine, Phases.BEGIN, self)
+
+    def __call__(self, engine: Any) -> None:
+        """Put the image into the calls of the engine's loss."""
+        loss = engine.loss_function
+        engine.loss_function = lambda pred, label: apply_loss(loss, pred, label, engine.state.output[CommonKeys.IMAGE])
 
 
 class TrainingStopped(ValueError):
