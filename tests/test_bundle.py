@@ -628,8 +628,9 @@ def test_monai_loads_the_bundle(trained, tmp_path, monkeypatch):
     [
         ({"noise_fraction": 0.0}, {"noise_fraction": 0.3, "noise_shared": False}),
         ({"bite_count": 0}, {"bite_count": 3, "bite_radius": 3.0}),
+        ({"label_error": None}, {"label_error": {"_target_": "monai_iels.WobbleLabel", "size": 6.0, "seed": "@seed"}}),
     ],
-    ids=["noise", "bites"],
+    ids=["noise", "bites", "wobble"],
 )
 def test_errors_are_in_training_labels_only(clean, errors, tmp_path):
     changed = []

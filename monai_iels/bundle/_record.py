@@ -97,6 +97,8 @@ def _errors_in_labels(parameters: Mapping[str, Any]) -> str:
     sentences = [f"{noise:.0%} of each training label is noise."] if noise else []
     if bites:
         sentences.append(f"Dents per object of a training label: {bites}, of radius {parameters['bite_radius']}.")
+    if parameters.get("label_error") not in (None, "null"):
+        sentences.append(f"Error in each training label: {parameters['label_error']}.")
     return " ".join(sentences) or "No noise was added to the labels."
 
 
