@@ -78,11 +78,20 @@ METHODS = {
 }
 
 
+LABEL_ERRORS = {"wbc": "white blood cells", "dsb2018": "nuclei", "hippocampus": "hippocampus (3-D)"}
+
+
 def main() -> None:
-    """Write the three pictures of the results page."""
+    """Write the pictures of the results page."""
     FIGURES.mkdir(exist_ok=True)
     with plt.rc_context({"font.size": 11, "axes.spines.top": False, "axes.spines.right": False}):
-        for name, draw in (("with_and_without", with_and_without), ("methods", methods), ("gains", gains)):
+        drawings = {
+            "with_and_without": with_and_without,
+            "methods": methods,
+            "gains": gains,
+            "label_errors": label_errors,
+        }
+        for name, draw in drawings.items():
             figure = draw()
             figure.savefig(FIGURES / f"results_{name}.png", dpi=100)
             plt.close(figure)
@@ -190,6 +199,54 @@ def gains() -> Figure:
     axis.grid(alpha=0.3)
     axis.legend(loc="lower left", frameon=False)
     return figure
+
+
+def label_errors() -> Figure:
+    """Draw what each remedy gains over the network alone, for each error and data set; gray: it may be chance."""
+    found = {name: RESULTS / f"{name}-label_errors" / "table.csv" for name in LABEL_ERRORS}
+    tables = {name: pd.read_csv(file) for name, file in found.items() if file.exists()}
+    figure, axes = plt.subplots(
+        len(tables), 1, figsize=(8.4, 0.6 + 3.3 * len(tables)), squeeze=False, layout="constrained"
+    )
+    for axis, (name, table) in zip(axes[:, 0], tables.items(), strict=True):
+        heat_map(axis, table)
+        seeds = int(table.seeds.min()), int(table.seeds.max())
+        count = f"{seeds[1]} seeds" if seeds[0] == seeds[1] else f"{seeds[0]} to {seeds[1]} seeds"
+        axis.set_title(f"{LABEL_ERRORS[name]}, {count}", loc="left", fontweight="bold")
+    return figure
+
+
+def heat_map(axis: Axes, table: pd.DataFrame) -> None:
+    """Draw one data set: the network's own Dice in the first column, then the gain of each remedy."""
+    errors = [*table.group.unique()]
+    baseline, *remedies = table.variant.unique()
+    gains = table.pivot(index="group", columns="variant", values="dice_gain").loc[errors, remedies]
+    axis.imshow(
+        gains, cmap="RdYlGn", vmin=-0.1, vmax=0.1, aspect="auto", extent=(0.5, len(remedies) + 0.5, len(errors), 0)
+    )
+    for _, row in table.iterrows():
+        place = errors.index(row.group) + 0.5
+        if row.variant == baseline:
+            axis.text(0, place, f"{row.dice:.3f}", ha="center", va="center")
+            continue
+        if pd.isna(row.dice_gain):
+            continue
+        is_sure = row.dice_gain_low > 0 or row.dice_gain_high < 0
+        text = f"{row.dice_gain + 0.0:+.3f}"
+        style = {"fontweight": "bold"} if is_sure else {"color": "0.35"}
+        axis.text(remedies.index(row.variant) + 1, place, text, ha="center", va="center", **style)
+    axis.set(xlim=(-0.5, len(remedies) + 0.5), ylim=(len(errors), 0))
+    axis.set(yticks=[place + 0.5 for place in range(len(errors))], yticklabels=errors, xticks=range(len(remedies) + 1))
+    names = [
+        f"{baseline}:\nDice",
+        *(name.replace(" + ", " +\n").replace("generalized ", "generalized\n") for name in remedies),
+    ]
+    axis.set_xticklabels(names, fontsize=9.5)
+    axis.xaxis.tick_top()
+    axis.tick_params(length=0)
+    for place in range(1, len(errors)):
+        axis.axhline(place, color="white", lw=2)
+    axis.spines[:].set_visible(False)
 
 
 if __name__ == "__main__":
