@@ -11,6 +11,7 @@
 
 """What MONAI's and Ignite's handlers lack."""
 
+from monai_iels.handlers._averaging import MovingAverage
 from monai_iels.handlers._layer_pictures import LayerPictures
 from monai_iels.handlers._reports import EvaluationReport, TrainingReport
 from monai_iels.handlers._tracking import Tracking
@@ -19,6 +20,7 @@ from monai_iels.handlers._training import SeedEachEpoch, StopOnNan, TrainingChec
 __all__ = [
     "EvaluationReport",
     "LayerPictures",
+    "MovingAverage",
     "SeedEachEpoch",
     "StopOnNan",
     "Tracking",
