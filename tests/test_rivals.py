@@ -11,13 +11,20 @@
 
 """Other remedies against label errors: the losses by themselves, and each as one key of a bundle."""
 
+import json
+
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import configs, options, run
+from helpers import FEATURES, configs, history, options, run
+from ignite.engine import Events
+from monai.bundle import create_workflow
+from programs import run_ranks
 from scipy import ndimage, stats
 
+import monai_iels.bundle
 from monai_iels import (
     BootstrappedCrossEntropyLoss,
     GeneralizedCrossEntropyLoss,
@@ -309,3 +316,102 @@ def test_morphological_repair_is_one_key(tmp_path):
     case = run(configs("wbc", "train"), **given).parser.get_parsed_content("train#dataset")[0]
     unlike = float((case["label"] != case["truth"]).float().mean())
     assert 0 < unlike < 0.05
+
+
+# a moving average of the weights
+
+
+class Recorder:
+    """Keep the weights after each step."""
+
+    def __init__(self, network):
+        self.network = network
+        self.seen = []
+
+    def attach(self, engine):
+        engine.add_event_handler(Events.ITERATION_COMPLETED, self)
+
+    def __call__(self, engine):
+        self.seen.append({name: value.clone() for name, value in self.network.state_dict().items()})
+
+
+BATCH_NORM = {"norm": "batch", "_target_": "BasicUNet", "spatial_dims": 2, "in_channels": 3, "out_channels": 3}
+BATCH_NORM["features"] = FEATURES
+
+
+def test_the_average_is_validated_and_saved_and_the_training_is_the_same(tmp_path):
+    given = {"epochs": 1, "noise_fraction": 0.1, "network_def": BATCH_NORM}
+    run(configs("wbc", "train"), **options("wbc", tmp_path / "without", **given))
+    workflow = create_workflow(
+        config_file=configs("wbc", "train"), **options("wbc", tmp_path / "with", **given, ema_decay=0.7)
+    )
+    recorder = Recorder(workflow.parser.get_parsed_content("network_def"))
+    recorder.attach(workflow.parser.get_parsed_content("train#trainer"))
+    workflow.run()
+    torch.testing.assert_close(weights(tmp_path / "with"), weights(tmp_path / "without"), rtol=0, atol=0)
+    average = recorder.seen[0]
+    for seen in recorder.seen[1:]:
+        average = {name: 0.7 * average[name] + 0.3 * value for name, value in seen.items()}
+    buffers = {name for name, _ in recorder.network.named_buffers()}
+    assert buffers
+    average |= {name: recorder.seen[-1][name] for name in buffers}
+    found = weights(tmp_path / "with", "model.pt")
+    torch.testing.assert_close(found, average)
+    raw = weights(tmp_path / "with")
+    assert not any(torch.equal(found[name], raw[name]) for name in found.keys() - buffers)
+    judged = workflow.parser.get_parsed_content("validate#evaluator").network
+    torch.testing.assert_close(dict(judged.state_dict()), found, rtol=0, atol=0)
+    assert "average" not in torch.load(tmp_path / "without" / "last.pt", weights_only=True)
+    dice = history(tmp_path / "with")[-1]["val_mean_dice"]
+    run(configs("wbc", "train", "evaluate"), **options("wbc", tmp_path / "with", **given, ema_decay=0.7))
+    evaluated = pd.read_csv(tmp_path / "with" / "evaluation" / "cases.csv")
+    assert evaluated.filter(like="dice").mean(axis=None) == pytest.approx(dice, abs=1e-4)
+
+
+def test_a_resumed_training_with_an_average_is_the_same(tmp_path):
+    given = {"noise_fraction": 0.1, "ema_decay": 0.9}
+    for name, *parts in (("whole", {"epochs": 3}), ("parts", {"epochs": 1}, {"epochs": 3, "resume": True})):
+        for part in parts:
+            run(configs("wbc", "train"), **options("wbc", tmp_path / name, **given, **part))
+    for file in ("last.pt", "model.pt"):
+        whole, parts = (torch.load(tmp_path / name / file, weights_only=True) for name in ("whole", "parts"))
+        torch.testing.assert_close(parts, whole, rtol=0, atol=0)
+    whole, parts = ([epoch["val_mean_dice"] for epoch in history(tmp_path / name)] for name in ("whole", "parts"))
+    assert parts == whole
+
+
+@pytest.mark.parametrize("decay", [1, -0.1, "slow"])
+def test_a_decay_that_is_none(decay, tmp_path):
+    with pytest.raises(monai_iels.bundle.RunError, match="ema_decay must be a number from 0 to below 1"):
+        run(configs("wbc", "train"), **options("wbc", tmp_path, ema_decay=decay))
+
+
+# several processes
+
+RANKS = """
+import json, sys, torch
+import ignite.distributed as idist
+from monai.bundle import create_workflow
+files, overrides, place = json.loads(sys.argv[1])
+workflow = create_workflow(config_file=files, **overrides)
+workflow.run()
+nu = workflow.parser.get_parsed_content("loss").log_nu.detach()
+torch.save(nu, f"{place}-{idist.get_rank()}.pt")
+workflow.finalize()
+"""
+
+
+def test_two_processes_learn_the_same_nu_as_one(tmp_path):
+    (tmp_path / "ranks.py").write_text(RANKS)
+    seen = []
+    for count in (1, 2):
+        given = {"epochs": 1, "batch_size": 30, "sample_count": 33, "loss": "@t_loss"}
+        given |= {"optimizer#_target_": "torch.optim.SGD"}  # its steps are as long as gradients
+        overrides = options("wbc", tmp_path / f"out{count}", **given)
+        overrides.update(cache_dir=str(tmp_path / "cache"))
+        job = json.dumps([configs("wbc", "train", "multi_gpu_train"), overrides, str(tmp_path / f"seen{count}")])
+        run_ranks(tmp_path / "ranks.py", job, count=count, stdout=tmp_path / "log")
+        seen += [torch.load(tmp_path / f"seen{count}-{rank}.pt") for rank in range(count)]
+    assert seen[0] != 0
+    torch.testing.assert_close(torch.stack(seen), seen[0].expand(3), rtol=1e-4, atol=0)
+    assert seen[1] == seen[2]

@@ -17,11 +17,12 @@
 
 from monai_iels._prediction import RunError
 from monai_iels.bundle._composing import compose
-from monai_iels.bundle._run import Run, batch_size_per_process, this_run
+from monai_iels.bundle._run import Run, averaged_over_processes, batch_size_per_process, this_run
 
 __all__ = [
     "Run",
     "RunError",
+    "averaged_over_processes",
     "batch_size_per_process",
     "compose",
     "this_run",

@@ -77,6 +77,7 @@ RULES = NETWORK_RULES | {
     "colors": _or_none(Rule(_are_colors, "{num_classes} lists of red, green and blue, from 0 to 255")),
     "iel_gain": _or_none(Rule(lambda value, _: _is_number(value) and value > 1, "a number above 1")),
     "iel_reach": _or_none(_POSITIVE),
+    "ema_decay": _or_none(Rule(lambda value, _: _is_number(value) and 0 <= value < 1, "a number from 0 to below 1")),
     **dict.fromkeys(("experiment_name", "run_name", "section", "dataset_dir"), _TEXT),
     **dict.fromkeys(("output_dir", "cache_dir"), _PATH),
     "val_interval": Rule(

@@ -260,6 +260,17 @@ def batch_size_per_process(batch_size: int) -> int:
     return batch_size // processes
 
 
+def averaged_over_processes(loss: nn.Module) -> list[nn.Parameter]:
+    """Return the parameters of a loss, whose gradients are from now on averaged over all processes.
+
+    A network in several processes has this by ``DistributedDataParallel``, which refuses losses without parameters.
+    """
+    parameters = list(loss.parameters())
+    for parameter in parameters:
+        parameter.register_hook(lambda gradient: idist.all_reduce(gradient.clone()) / idist.get_world_size())
+    return parameters
+
+
 def try_one_case(network: nn.Module, loss: Any, dataset: Any, device: Any) -> None:
     """Send one case through network, layer and loss, to refuse what cannot be trained before anything is moved.
 

@@ -11,6 +11,7 @@
 
 """What MONAI's and Ignite's handlers lack."""
 
+from monai_iels.handlers._averaging import MovingAverage
 from monai_iels.handlers._layer_pictures import LayerPictures
 from monai_iels.handlers._reports import EvaluationReport, TrainingReport
 from monai_iels.handlers._tracking import Tracking
@@ -20,6 +21,7 @@ __all__ = [
     "EvaluationReport",
     "ImageForLayer",
     "LayerPictures",
+    "MovingAverage",
     "SeedEachEpoch",
     "StopOnNan",
     "Tracking",

@@ -29,6 +29,7 @@ from torch import nn
 
 from monai_iels._errors import first_line
 from monai_iels._run_folder import RunFolder
+from monai_iels.handlers._averaging import MovingAverage
 from monai_iels.handlers._phases import Phases, attach
 from monai_iels.layers import InverseEvolutionLayer
 from monai_iels.losses import apply_loss
@@ -145,8 +146,9 @@ class TrainingCheckpoint:
         optimizer: its optimizer.
         lr_scheduler: its schedule.
         evaluator: the engine that validates the network and knows the best score.
-        loss: the loss of the training; its state is saved if it has parameters.
         resume: whether to resume from the last state.
+        loss: the loss of the training; its state is saved if it has parameters.
+        average: the average of the weights; if there is one, the best weights are its own.
     """
 
     output_dir: str
@@ -154,8 +156,9 @@ class TrainingCheckpoint:
     optimizer: torch.optim.Optimizer
     lr_scheduler: torch.optim.lr_scheduler.LRScheduler
     evaluator: Any
-    loss: nn.Module | None = None
     resume: bool = False
+    loss: nn.Module | None = None
+    average: MovingAverage | None = None
 
     def attach(self, engine: Any) -> None:
         """Resume when the engine starts, and save after each epoch."""
@@ -164,6 +167,8 @@ class TrainingCheckpoint:
         self.parts: dict[str, Any] = parts
         if self.loss is not None and any(True for _ in self.loss.parameters()):
             self.parts["loss"] = self.loss
+        if self.average is not None and self.average.model is not None:
+            self.parts["average"] = self.average
         if getattr(engine, "scaler", None) is not None:
             self.parts["scaler"] = engine.scaler
         attach(engine, Phases.RESTORE, self.restore)
@@ -201,7 +206,8 @@ class TrainingCheckpoint:
         """Save the state, and the weights if they are the best so far."""
         best = self.evaluator.state
         state = {name: part.state_dict() for name, part in self.parts.items()}
-        best_weights = state["network"] if best.best_metric_epoch == engine.state.epoch else None
+        judged = self.network if self.average is None else self.average.network
+        best_weights = judged.state_dict() if best.best_metric_epoch == engine.state.epoch else None
         state.update(
             epoch=engine.state.epoch,
             iteration=engine.state.iteration,
