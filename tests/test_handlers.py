@@ -187,6 +187,22 @@ def test_a_resumed_training_does_the_same_in_any_order(straight, tmp_path):
     )
 
 
+def test_a_training_whose_pictures_fail_says_so_and_ends_as_usual(tmp_path):
+    handlers = ConfigParser.load_config_file(configs("wbc", "train")[0])["train"]["handlers"]
+    (place,) = [index for index, handler in enumerate(handlers) if handler["_target_"].endswith(".LayerPictures")]
+    settings = options("wbc", tmp_path, pictures=True, track=True, epochs=1, sample_count=6)
+    run(configs("wbc", "train"), **settings, **{f"train#handlers#{place}#inferer": []})
+    folder = RunFolder(tmp_path)
+    lines = folder.log.read_text().splitlines()
+    for file in (folder.start_picture, folder.last_picture, folder.panels, folder.best_picture):
+        (line,) = [line for line in lines if f"{file} could not be drawn: " in line]
+        assert line.endswith("'list' object is not callable. Everything else goes on.")
+        assert not file.exists()
+    assert [line for line in lines if line.startswith("Best weights (epoch 1): ")]
+    assert [line for line in lines if line == f"Pictures: {folder.curves}"]
+    assert Journal(folder.tracking).status() == "FINISHED"
+
+
 def engine_with(loss):
     """Return an engine whose iterations have these losses."""
 

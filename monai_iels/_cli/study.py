@@ -71,8 +71,9 @@ def _report(options: argparse.Namespace) -> None:
 
 
 def _write_page(study: Path, target: Path, images: bool = True) -> None:
-    from monai_iels.study import closing_words, read_results, write_report
+    from monai_iels.study import closing_words, compare_variants, read_results, write_report
 
     results = read_results(study)
-    write_report(results, target, study if images else None)
-    print(closing_words(results, target))
+    comparison = compare_variants(results)
+    write_report(results, target, study if images else None, comparison)
+    print(closing_words(results, comparison, target))

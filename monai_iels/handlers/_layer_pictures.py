@@ -23,9 +23,9 @@ import ignite.distributed as idist
 import torch
 from monai.networks.utils import eval_mode
 
-from monai_iels._files import atomic
 from monai_iels._pictures import Colors, Sheet, Tile, classes_of, tiles
 from monai_iels._run_folder import RunFolder
+from monai_iels.handlers._drawing import drawing
 from monai_iels.handlers._phases import Phases, attach
 from monai_iels.losses import IELLoss
 
@@ -38,7 +38,8 @@ class LayerPictures:
 
     A row is a training case: the image, the truth, the label that it is trained with, what the network predicts, and
     what the layer makes of it for the loss. The predictions of the first validation cases, with the last weights, are
-    saved as arrays in ``validation.npz``, for pictures that compare trainings.
+    saved as arrays in ``validation.npz``, for pictures that compare trainings. If a picture cannot be drawn, a warning
+    says so, and the training goes on.
 
     Args:
         output_dir: folder of the run.
@@ -84,7 +85,7 @@ class LayerPictures:
         """Draw the last weights, then the best ones."""
         device = engine.state.device
         self._draw(self.folder.last_picture, f"After epoch {engine.state.epoch}", device)
-        with atomic(self.folder.panels) as part:
+        with drawing(self.folder.panels) as part:
             self._sheet(self.validation, device).save(part)
         if not self.folder.best_weights.exists():
             return
@@ -96,9 +97,9 @@ class LayerPictures:
             self.network.load_state_dict(last)
 
     def _draw(self, file: Path, when: str, device: torch.device) -> None:
-        sheet, spatial_dims = self._sheet(self.training, device), self.training[0]["image"].ndim - 1
-        cases = "training cases" if spatial_dims == 2 else "one slice of each training case"
-        with atomic(file) as part:
+        with drawing(file) as part:
+            sheet, spatial_dims = self._sheet(self.training, device), self.training[0]["image"].ndim - 1
+            cases = "training cases" if spatial_dims == 2 else "one slice of each training case"
             sheet.draw(f"{when}: {cases}, {in_words(self.loss.layer, spatial_dims)}", part)
 
     def _sheet(self, dataset: Any, device: torch.device) -> Sheet:

@@ -29,10 +29,11 @@ from ignite.handlers import ProgressBar
 from ignite.metrics import Average
 from monai.utils import string_list_all_gather
 
-from monai_iels._files import atomic, write_table
+from monai_iels._files import write_table
 from monai_iels._pictures import Colors, Panel, Tile, classes_of, contact_sheet, curves, tiles
 from monai_iels._run_folder import OF_TRUTH, SHOWN_METRICS, RunFolder, best_and_last
 from monai_iels._terminal import bundle_command, duration, shown
+from monai_iels.handlers._drawing import drawing
 from monai_iels.handlers._phases import Phases, attach
 from monai_iels.metrics import SetIoUMetric
 from monai_iels.tracking import add_files_to_run
@@ -133,7 +134,7 @@ class TrainingReport:
         if found is None:
             return
         best, last = found
-        with atomic(self.folder.curves) as part:
+        with drawing(self.folder.curves) as part:
             curves(self.history.to_dict("records"), part)
         truth = best[best.index.str.endswith(OF_TRUTH)].rename(lambda name: name.removesuffix(OF_TRUTH))
         table = pd.DataFrame({"best": best, "last": last, "truth": truth})
@@ -237,9 +238,9 @@ class EvaluationReport:
         if self.pictures:
             panels = [Panel(*case) for case in zip(self.names, cases["mean_dice"], self.rows, strict=True)]
             scored = [p for p in panels if not np.isnan(p.score)]
-            with atomic(sheet_file) as part:
+            with drawing(sheet_file) as part:
                 contact_sheet(scored or panels, self.classes, part, colors=self.colors)
-            files.append(sheet_file)
+                files.append(sheet_file)
         if self.training_dir is not None:
             add_files_to_run(self.training_dir, files, "evaluation", self.tracking_uri)
         has_many_classes = len(self.shown) > _FEW_CLASSES
@@ -253,7 +254,7 @@ class EvaluationReport:
             "",
             f"All {len(cases)} cases of the {self.section} section: {shown(cases_file)}",
         ]
-        if self.pictures:
+        if sheet_file in files:
             lines.append(f"Picture of the worst, median and best cases: {shown(sheet_file)}")
         if has_many_classes:
             lines.append(f"IoU of each class over all cases, mean {ious.nanmean():.4f}: {shown(classes_file)}")

@@ -18,7 +18,6 @@ import pandas as pd
 
 from monai_iels._run_folder import deciding_metric
 from monai_iels._terminal import bundle_command, shown
-from monai_iels.study._comparison import compare_variants
 from monai_iels.study._folder import StudyFolder
 from monai_iels.study._results import LAST_EPOCHS, Results, RunResult
 from monai_iels.tracking import Journal, how_to_look
@@ -26,10 +25,16 @@ from monai_iels.tracking import Journal, how_to_look
 _HOW_TO_READ = "Dice is best at 1; roughness and convexity are best at the value of the truth."
 
 
-def closing_words(results: Results, folder: Path) -> str:
-    """Return the table of the variants, the pictures and pages in the folder, and what to type next."""
+def closing_words(results: Results, comparison: pd.DataFrame, folder: Path) -> str:
+    """Return the table of the variants, the pictures and pages in the folder, and what to type next.
+
+    Args:
+        results: the numbers of all trainings.
+        comparison: one row per variant, from :func:`compare_variants`.
+        folder: where the page of the study is.
+    """
     files = StudyFolder(folder)
-    lines = ["", _table(results).to_string(float_format="{:.3f}".format, na_rep=""), _HOW_TO_READ, ""]
+    lines = ["", _table(comparison).to_string(float_format="{:.3f}".format, na_rep=""), _HOW_TO_READ, ""]
     lines += [f"{shown(file)}  ({meaning})" for file, meaning in _files(results, files) if file.exists()]
     return "\n".join([*lines, "", *_next_steps(results, files)])
 
@@ -44,9 +49,8 @@ def _files(results: Results, files: StudyFolder) -> Iterator[tuple[Path, str]]:
         yield files.training(run.variant, run.seed).last_picture, f"training images of {run.variant}"
 
 
-def _table(results: Results) -> pd.DataFrame:
+def _table(rows: pd.DataFrame) -> pd.DataFrame:
     """Return Dice, roughness and convexity of each variant, and of the truth where it has them."""
-    rows = compare_variants(results)
     names = [f"{group} / {name}" if group else name for group, name in zip(rows["group"], rows["variant"], strict=True)]
     columns = ["dice", "roughness", "convexity"]
     table = rows[columns].set_axis(names)

@@ -31,19 +31,23 @@ from monai_iels.study._results import LAST_EPOCHS, Results, save_results
 _PANELS = "Validation images after the last epoch. Dice is best at 1, roughness at the value of the truth"
 
 
-def write_report(results: Results, folder: Path, trainings: Path | None = None) -> Path:
+def write_report(
+    results: Results, folder: Path, trainings: Path | None = None, comparison: pd.DataFrame | None = None
+) -> Path:
     """Write the study as JSON, CSV, Markdown, PNG, and as one HTML page that contains its pictures.
 
     Args:
         results: the numbers of all trainings.
         folder: where to write.
         trainings: folder of the study, for pictures of the data; by default the page has none.
+        comparison: one row per variant, if :func:`compare_variants` was called already.
 
     Returns:
         the HTML page.
     """
     files = StudyFolder(folder)
-    comparison = compare_variants(results)
+    if comparison is None:
+        comparison = compare_variants(results)
     save_results(results, files.results)
     write_table(comparison, files.table)
     for old in files.all_panels():
