@@ -737,6 +737,18 @@ def test_guided_diffusion_gets_the_image_that_the_network_saw(name, more, tmp_pa
     assert (tmp_path / "pictures" / "last.png").exists()
 
 
+def test_heat_between_slices_only(tmp_path):
+    heat = {"_target_": "monai_iels.HeatDiffusion", "spacing": [1e999, 1e999, 1.0]}
+    options_ = options("hippocampus", tmp_path, epochs=1, evolution=heat, iel_warmup=0, iel_gain=15)
+    layer = run(configs("hippocampus", "train"), **options_).parser.get_parsed_content("layer")
+    assert layer.evolution.spacing == (float("inf"), float("inf"), 1.0)
+    assert layer.gains() == pytest.approx({3: 15})
+    options_.update(epochs=2, resume=True)
+    assert len(history(tmp_path)) == 1
+    run(configs("hippocampus", "train"), **options_)
+    assert len(history(tmp_path)) == 2
+
+
 def test_drive_is_judged_inside_the_field_of_view(trained, tmp_path):
     scores = {}
     for name, more in (("inside", {}), ("everywhere", {"inside": {"_target_": "Identityd", "keys": "label"}})):
