@@ -202,50 +202,51 @@ def gains() -> Figure:
 
 
 def label_errors() -> Figure:
-    """Draw what each remedy gains over the network alone, for each error and data set; gray: it may be chance."""
+    """Draw what each remedy gains over the network alone, for each error and data set."""
     found = {name: RESULTS / f"{name}-label_errors" / "table.csv" for name in LABEL_ERRORS}
     tables = {name: pd.read_csv(file) for name, file in found.items() if file.exists()}
     figure, axes = plt.subplots(
-        len(tables), 1, figsize=(8.4, 0.6 + 3.3 * len(tables)), squeeze=False, layout="constrained"
+        len(tables), 1, figsize=(8.4, 0.4 + 2.5 * len(tables)), squeeze=False, layout="constrained"
     )
     for axis, (name, table) in zip(axes[:, 0], tables.items(), strict=True):
         heat_map(axis, table)
-        seeds = int(table.seeds.min()), int(table.seeds.max())
-        count = f"{seeds[1]} seeds" if seeds[0] == seeds[1] else f"{seeds[0]} to {seeds[1]} seeds"
-        axis.set_title(f"{LABEL_ERRORS[name]}, {count}", loc="left", fontweight="bold")
+        seeds = table.seeds.max()
+        axis.set_ylabel(f"{LABEL_ERRORS[name]}\n{seeds} seed{'s' if seeds > 1 else ''}", fontweight="bold")
+    figure.supxlabel(
+        "blue: better than the U-Net alone; red: worse; bold: the 95 % interval leaves out zero", fontsize=9.5
+    )
     return figure
 
 
 def heat_map(axis: Axes, table: pd.DataFrame) -> None:
     """Draw one data set: the network's own Dice in the first column, then the gain of each remedy."""
     errors = [*table.group.unique()]
-    baseline, *remedies = table.variant.unique()
+    baseline = table.variant[0]
+    remedies = sorted(set(table.variant) - {baseline}, key=lambda name: ("layer" not in name, len(name)))
     gains = table.pivot(index="group", columns="variant", values="dice_gain").loc[errors, remedies]
-    axis.imshow(
-        gains, cmap="RdYlGn", vmin=-0.1, vmax=0.1, aspect="auto", extent=(0.5, len(remedies) + 0.5, len(errors), 0)
-    )
+    extent = (0.5, len(remedies) + 0.5, len(errors), 0)
+    axis.imshow(gains, cmap="RdBu", vmin=-0.1, vmax=0.1, aspect="auto", extent=extent)
     for _, row in table.iterrows():
         place = errors.index(row.group) + 0.5
         if row.variant == baseline:
             axis.text(0, place, f"{row.dice:.3f}", ha="center", va="center")
-            continue
-        if pd.isna(row.dice_gain):
-            continue
-        is_sure = row.dice_gain_low > 0 or row.dice_gain_high < 0
-        text = f"{row.dice_gain + 0.0:+.3f}"
-        style = {"fontweight": "bold"} if is_sure else {"color": "0.35"}
-        axis.text(remedies.index(row.variant) + 1, place, text, ha="center", va="center", **style)
+        elif not pd.isna(row.dice_gain):
+            is_sure = row.dice_gain_low > 0 or row.dice_gain_high < 0
+            color = "white" if abs(row.dice_gain) > 0.06 else "black" if is_sure else "0.4"
+            weight = "bold" if is_sure else "normal"
+            text = f"{round(row.dice_gain, 3) + 0.0:+.3f}"
+            column = remedies.index(row.variant) + 1
+            axis.text(column, place, text, ha="center", va="center", color=color, fontweight=weight)
     axis.set(xlim=(-0.5, len(remedies) + 0.5), ylim=(len(errors), 0))
     axis.set(yticks=[place + 0.5 for place in range(len(errors))], yticklabels=errors, xticks=range(len(remedies) + 1))
-    names = [
-        f"{baseline}:\nDice",
-        *(name.replace(" + ", " +\n").replace("generalized ", "generalized\n") for name in remedies),
-    ]
+    lines = {" + ": " +\n", "generalized ": "generalized\n", " across": "\nacross", "majority ": "majority\n"}
+    names = [f"{baseline}\nalone: Dice", *remedies]
+    for old, new in lines.items():
+        names = [name.replace(old, new) for name in names]
     axis.set_xticklabels(names, fontsize=9.5)
     axis.xaxis.tick_top()
     axis.tick_params(length=0)
-    for place in range(1, len(errors)):
-        axis.axhline(place, color="white", lw=2)
+    axis.axhline(1, color="black", lw=1.2)  # below the clean labels
     axis.spines[:].set_visible(False)
 
 
