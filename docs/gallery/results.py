@@ -9,7 +9,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""Plot the results of the studies, from the tables in ``docs/results``.
+"""Plot the results of the studies, from the tables in ``docs/results``, and write the page of label errors there.
 
 Run ``python docs/gallery/results.py``.
 """
@@ -96,6 +96,8 @@ def main() -> None:
             figure.savefig(FIGURES / f"results_{name}.png", dpi=100)
             plt.close(figure)
             print(f"Wrote {FIGURES / f'results_{name}.png'}")
+    (RESULTS / "label_errors.md").write_text(page_of_label_errors(), encoding="utf-8")
+    print(f"Wrote {RESULTS / 'label_errors.md'}")
 
 
 def rows(study: str, group: str = "") -> pd.DataFrame:
@@ -201,10 +203,15 @@ def gains() -> Figure:
     return figure
 
 
+def tables_of_label_errors() -> dict[str, pd.DataFrame]:
+    """Return the table of each data set whose study of label errors is there."""
+    found = {name: RESULTS / f"{name}-label_errors" / "table.csv" for name in LABEL_ERRORS}
+    return {name: pd.read_csv(file) for name, file in found.items() if file.exists()}
+
+
 def label_errors() -> Figure:
     """Draw what each remedy gains over the network alone, for each error and data set."""
-    found = {name: RESULTS / f"{name}-label_errors" / "table.csv" for name in LABEL_ERRORS}
-    tables = {name: pd.read_csv(file) for name, file in found.items() if file.exists()}
+    tables = tables_of_label_errors()
     figure, axes = plt.subplots(
         len(tables), 1, figsize=(8.4, 0.4 + 2.5 * len(tables)), squeeze=False, layout="constrained"
     )
@@ -216,6 +223,39 @@ def label_errors() -> Figure:
         "blue: better than the U-Net alone; red: worse; bold: the 95 % interval leaves out zero", fontsize=9.5
     )
     return figure
+
+
+def page_of_label_errors() -> str:
+    """Return the page with every method on every error: Dice, the gain over the network alone, and its interval."""
+    parts = [
+        "# Every method on every label error",
+        "![What each method gains on each error](../figures/results_label_errors.png)",
+        "Dice against clean labels; in brackets the paired difference to the U-Net alone, with its 95 % bootstrap interval\n"
+        "over seeds and cases. **Bold**: the interval leaves out zero. What the errors are: [Label errors, made to\n"
+        "order](../do/label_errors.md).",
+    ]
+    for name, table in tables_of_label_errors().items():
+        errors, methods = [*table.group.unique()], [*table.variant.unique()]
+        lines = [f"| | {' | '.join(errors)} |", "|---" * (len(errors) + 1) + "|"]
+        cells = table.set_index(["variant", "group"])
+        for method in methods:
+            lines.append(f"| {method} | {' | '.join(cell(cells.loc[(method, error)]) for error in errors)} |")
+        seeds = table.seeds.max()
+        count = f"{seeds} seed{'s' if seeds > 1 else ''}"
+        parts += [f"## {LABEL_ERRORS[name].capitalize()}, {count}", "\n".join(lines)]
+        parts.append(f"Roughness, convexity and early stopping: [the study's report]({name}-label_errors/report.md).")
+    return "\n\n".join(parts) + "\n"
+
+
+def cell(row: pd.Series) -> str:
+    """Return Dice, and the gain with its interval, of one method on one error."""
+    if pd.isna(row.dice_gain):
+        return f"{row.dice:.3f}"
+    gain, low, high = (
+        f"{round(value, 3) + 0.0:+.3f}" for value in (row.dice_gain, row.dice_gain_low, row.dice_gain_high)
+    )
+    mark = "**" if row.dice_gain_low > 0 or row.dice_gain_high < 0 else ""
+    return f"{row.dice:.3f} ({mark}{gain}{mark}, {low} to {high})"
 
 
 def heat_map(axis: Axes, table: pd.DataFrame) -> None:
