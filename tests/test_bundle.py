@@ -657,7 +657,7 @@ def test_monai_loads_the_bundle(trained, tmp_path, monkeypatch):
     [
         ({"noise_fraction": 0.0}, {"noise_fraction": 0.3, "noise_shared": False}),
         ({"bite_count": 0}, {"bite_count": 3, "bite_radius": 3.0}),
-        ({"label_error": None}, {"label_error": {"_target_": "monai_iels.WobbleLabel", "size": 6.0, "seed": "@seed"}}),
+        ({"label_error": None}, {"label_error": {"_target_": "monai_iels.WobbleLabel", "size": 3.0, "seed": "@seed"}}),
     ],
     ids=["noise", "bites", "wobble"],
 )

@@ -55,8 +55,8 @@ def shuffled(folder, order):
     file = folder / "configs" / "train.json"
     config = json.loads(file.read_text())
     config["train"]["handlers"] = [config["train"]["handlers"][index] for index in order]
-    assert config["train"]["trainer"]["train_handlers"] == "$[@train::report, *@train::handlers]"
-    config["train"]["trainer"]["train_handlers"] = "$[*@train#handlers, @train#report]"
+    assert config["train"]["trainer"]["train_handlers"] == "$[@train::report, @moving_average, *@train::handlers]"
+    config["train"]["trainer"]["train_handlers"] = "$[*@train#handlers, @moving_average, @train#report]"
     file.write_text(json.dumps(config))
     return str(file)
 
