@@ -35,7 +35,14 @@ from operations import as_on_other_devices, in_torch, operations
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
-from monai_iels import ConvexCurveMotion, HeatDiffusion, InverseEvolutionLayer
+from monai_iels import (
+    ConvexCurveMotion,
+    CurvatureMotion,
+    Evolution,
+    GuidedDiffusion,
+    HeatDiffusion,
+    InverseEvolutionLayer,
+)
 from monai_iels.operators import balls
 
 REPEATS = 5
@@ -55,13 +62,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=1, help="threads for torch (default: 1)")
     parser.add_argument("--output", type=Path, help="also write the table to this Markdown file")
+    sections = [heat_against_the_loop, heat_over_steps, curve_against_direct, regions_that_share_a_softmax, curve_in_3d]
+    sections += [losses, training_step, memory, counted_operations, other_equations]
+    names = [section.__name__ for section in sections]
+    parser.add_argument("--only", nargs="+", choices=names, default=names, help="only these parts (default: all)")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(0)
 
     rows = [["what", "compared with", "time", "other", "ratio", "goal"]]
-    sections = [heat_against_the_loop, heat_over_steps, curve_against_direct, regions_that_share_a_softmax, curve_in_3d]
-    for section in [*sections, losses, training_step, memory, counted_operations]:
+    for section in [section for section in sections if section.__name__ in arguments.only]:
         print(f"{section.__name__.replace('_', ' ')} ...", file=sys.stderr, flush=True)
         rows += section()
     threads = f"{arguments.threads} thread{'s' if arguments.threads > 1 else ''}"
@@ -180,16 +190,7 @@ def losses() -> list[list[str]]:
 def training_step() -> list[list[str]]:
     """Compare the layers with a training step of the paper's network."""
     shape = (1, 3, 512, 512)
-    network = BasicUNet(2, 3, 3, features=(64, 128, 256, 512, 1024, 64))
-    optimizer = torch.optim.Adam(network.parameters(), lr=2e-4)
-    image, label, u = torch.randn(shape), torch.randint(0, 3, (1, 512, 512)), smooth_logits(shape)
-
-    def step() -> None:
-        optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(network(image), label).backward()
-        optimizer.step()
-
-    step()
+    u, step = smooth_logits(shape), step_of_the_network(shape)
     heat, curve, whole = medians(
         lambda: through(u, lambda u: HEAT.evolve(u, -0.1, 20)),
         lambda: through(u, lambda u: CURVE.evolve(u, -0.1, 20)),
@@ -201,6 +202,68 @@ def training_step() -> list[list[str]]:
         ["heat, 20 steps", other, ms(heat), ms(whole), f"{heat / whole:.2%} of it", "at most 1 %"],
         ["curve motion, 20 steps", other, ms(curve), ms(whole), f"{curve / whole:.2%} of it", "at most 1 %"],
     ]
+
+
+def step_of_the_network(shape: tuple[int, ...]) -> Callable[[], None]:
+    """Return a training step of the paper's network, after a first one."""
+    network = BasicUNet(2, 3, 3, features=(64, 128, 256, 512, 1024, 64))
+    optimizer = torch.optim.Adam(network.parameters(), lr=2e-4)
+    image, label = torch.randn(shape), torch.randint(0, 3, (shape[0], *shape[2:]))
+
+    def step() -> None:
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(network(image), label).backward()
+        optimizer.step()
+
+    step()
+    return step
+
+
+def other_equations() -> list[list[str]]:
+    """Compare guided diffusion and curvature motion with heat, a training step and the logits."""
+    u, one, steps = smooth_logits(LARGE), smooth_logits((1, 3, 512, 512)), 20
+    step = step_of_the_network((1, 3, 512, 512))
+    (whole,) = medians(step, repeats=3)
+    rows = []
+    for name, evolution in (("guided diffusion", GuidedDiffusion(2.0)), ("curvature motion", CurvatureMotion(2.0))):
+        bound = evolution.guided_by(smooth_logits(LARGE))
+        small = evolution.guided_by(smooth_logits((1, 3, 512, 512)))
+        ours, heat, loop, share = medians(
+            lambda bound=bound: through(u, lambda u: bound.evolve(u, -0.1, steps)),
+            lambda: through(u, lambda u: HEAT.evolve(u, -0.1, steps)),
+            lambda: through(u, lambda u: loop_of_convolutions(u, -0.1, steps, 2.0)),
+            lambda small=small: through(one, lambda u: small.evolve(u, -0.1, steps)),
+            repeats=3,
+        )
+        what, logits = f"{name}, {by(LARGE)}, {steps} steps", 4 * u.numel()
+        peak, kept = peak_memory(u, lambda u, bound=bound: bound.evolve(u, -0.1, steps)), kept_memory(u, bound, steps)
+        rows += [
+            row(what, "loop of convolutions, of heat", ours, loop, ""),
+            [what, "heat", ms(ours), ms(heat), f"{ours / heat:.1f} of it", ""],
+            [
+                f"{name}, {steps} steps",
+                f"training step of BasicUNet (64 to 1024 features), {by(one.shape)}",
+                *(ms(share), ms(whole), f"{share / whole:.2%} of it", ""),
+            ],
+            [f"peak extra memory of {what}", "the logits", mb(peak), mb(logits), f"{peak / logits:.1f} of it", ""],
+            [
+                f"kept for the backward pass by {what}",
+                "the logits",
+                mb(kept),
+                mb(logits),
+                f"{kept / logits:.1f} of it",
+                "",
+            ],
+        ]
+    return rows
+
+
+def kept_memory(u: Tensor, evolution: Evolution, steps: int) -> int:
+    """Return what an evolution keeps for the backward pass in bytes, beside the result."""
+    u = u.detach().requires_grad_()
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as prof:
+        out = evolution.evolve(u, -0.1, steps)
+    return sum(event.self_cpu_memory_usage for event in prof.key_averages()) - out.nbytes
 
 
 def memory() -> list[list[str]]:
@@ -216,7 +279,7 @@ def memory() -> list[list[str]]:
     return rows
 
 
-def peak_memory(u: Tensor, layer: InverseEvolutionLayer) -> int:
+def peak_memory(u: Tensor, layer: Callable[[Tensor], Tensor]) -> int:
     """Return the largest extra memory of a layer's forward and backward pass in bytes."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as prof:
         through(u, layer)

@@ -9,7 +9,9 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""Settings of Sphinx. A build also draws the pictures, runs the notebooks, and writes the reports and the reference.
+"""Settings of Sphinx. A build also draws the pictures of the gallery, runs the notebooks, and writes the reference.
+
+The reports of the studies are stored; ``tests/test_comparison.py`` checks that they come out the same.
 
 ``-t quick`` keeps the pictures as they are.
 """
@@ -20,7 +22,6 @@ import sys
 from pathlib import Path
 
 import monai_iels
-from monai_iels.study import read_results, write_report
 
 HERE = Path(__file__).parent
 QUICKSTART = HERE / "gallery" / "before_after.py"  # trains for minutes: run it by hand when the quickstart changed
@@ -69,6 +70,4 @@ def setup(app):  # type: ignore[no-untyped-def] # Sphinx calls it
     app.connect("source-read", unlink_outside)
     for script in [] if app.tags.has("quick") else sorted({*(HERE / "gallery").glob("*.py")} - {QUICKSTART}):
         runpy.run_path(str(script))["main"]()
-    for file in sorted((HERE / "results").glob("*/results.json")):
-        write_report(read_results(file.parent), file.parent, trainings=file.parent)
     runpy.run_path(str(HERE / "reference" / "generate.py"))["main"]()

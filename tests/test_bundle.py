@@ -235,6 +235,35 @@ def test_a_study_of_your_own_needs_no_presets(tmp_path):
     assert training.arguments["iel_steps"] == 0  # the variant goes first
 
 
+def test_the_study_of_the_page_trains_each_fold_on_the_cases_of_its_column(tmp_path):
+    file = own_bundle(tmp_path)
+    page = (ROOT / "docs" / "do" / "bundle.md").read_text("utf-8").split("### Cross-validation")[1]
+    header, *_ = re.search(r"```text\n(.*?)```", page, re.DOTALL)[1].splitlines()
+    folds = header.split(",")[1:]
+    of_cases = {
+        number: folds[number % len(folds)] for number in range(10)
+    }  # the fold in which a case is for validation
+    rows = [
+        [f"case{n}"] + ["validation" if fold == own else "training" for fold in folds] for n, own in of_cases.items()
+    ]
+    (tmp_path / "data" / "folds.csv").write_text("\n".join([header, *map(",".join, rows)]))
+    table = f"  table: folds.csv\n  section: {folds[0]}"
+    file.write_text(file.read_text("utf-8").replace("  validation: 0.2 ", f"{table}\n  validation: 0.2 "))
+    assert main(["bundle", "compose", str(tmp_path)]) == 0
+    study = file.parent / "studies" / "folds.yaml"
+    study.parent.mkdir()
+    study.write_text(re.search(r"```yaml\n(.*?)```", page, re.DOTALL)[1])
+    found = read_study(study)
+    check_overrides(found)
+    trainings = list(make_plan(found, tmp_path / "out", "cpu", str(tmp_path / "data"), None).trainings())
+    assert len(trainings) == 2 * len(folds)
+    for training, fold in zip(trainings, [fold for fold in folds for _ in range(2)], strict=True):
+        config = ConfigParser(ConfigParser.load_config_file(file.parent / "configs" / "train.json"))
+        config.update(training.arguments)
+        names = [Path(case["image"]).stem for case in config.get_parsed_content("datalists")["validation"]]
+        assert names == [f"case{number}" for number, own in of_cases.items() if own == fold]
+
+
 @pytest.mark.parametrize(("argument", "sentence"), [("validaton: 0.2", "unexpected keyword argument 'validaton'")])
 def test_a_mistyped_argument_of_your_datalists(argument, sentence, tmp_path, capsys):
     file = own_bundle(tmp_path)
@@ -735,6 +764,18 @@ def test_guided_diffusion_gets_the_image_that_the_network_saw(name, more, tmp_pa
     in_training = given[1:]  # the first is the trial of one case
     assert all(torch.equal(one, other) for one, other in zip(seen, in_training, strict=True))
     assert (tmp_path / "pictures" / "last.png").exists()
+
+
+def test_heat_between_slices_only(tmp_path):
+    heat = {"_target_": "monai_iels.HeatDiffusion", "spacing": [1e999, 1e999, 1.0]}
+    options_ = options("hippocampus", tmp_path, epochs=1, evolution=heat, iel_warmup=0, iel_gain=15)
+    layer = run(configs("hippocampus", "train"), **options_).parser.get_parsed_content("layer")
+    assert layer.evolution.spacing == (float("inf"), float("inf"), 1.0)
+    assert layer.gains() == pytest.approx({3: 15})
+    options_.update(epochs=2, resume=True)
+    assert len(history(tmp_path)) == 1
+    run(configs("hippocampus", "train"), **options_)
+    assert len(history(tmp_path)) == 2
 
 
 def test_drive_is_judged_inside_the_field_of_view(trained, tmp_path):

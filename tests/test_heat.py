@@ -67,6 +67,37 @@ def test_equals_the_paper_s_convolutions():
     )
 
 
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_an_infinite_spacing_leaves_an_axis_out(axis):
+    u, spacing = field(2, 2, 5, 6, 7), [math.inf] * 3
+    spacing[axis] = 1.5
+    lines = u.movedim(2 + axis, -1)
+    along_one = HeatDiffusion(1.5).evolve(lines.reshape(-1, 1, lines.shape[-1]), -0.1, 5)
+    expected = along_one.reshape(lines.shape).movedim(-1, 2 + axis)
+    heat = HeatDiffusion(tuple(spacing))
+    torch.testing.assert_close(heat.evolve(u, -0.1, 5), expected)
+    torch.testing.assert_close(heat.evolve(u, -0.1, 1), u - 0.1 * heat.velocity(u))
+    assert heat.gain(-0.1, 5, 3) == pytest.approx(HeatDiffusion(1.5).gain(-0.1, 5, 1))
+    assert InverseEvolutionLayer(heat, gain=15).gains() == pytest.approx({3: 15})
+
+
+def test_slices_by_slices_in_a_plane():
+    u = field(1, 2, 4, 6, 7)
+    expected = torch.stack([HeatDiffusion(2.0).evolve(plane, -0.1, 5) for plane in u.unbind(2)], 2)
+    torch.testing.assert_close(HeatDiffusion((math.inf, 2.0, 2.0)).evolve(u, -0.1, 5), expected)
+
+
+@pytest.mark.parametrize("spacing", [math.inf, (math.inf, math.inf), (math.inf, -1.0), (math.nan, 1.0)])
+def test_one_axis_must_have_a_spacing(spacing):
+    with pytest.raises(ValueError, match="Expected `spacing` to be positive and not infinite for every axis"):
+        HeatDiffusion(spacing)
+
+
+def test_a_strong_layer_along_one_axis_warns_with_a_spacing_that_keeps_the_others_out():
+    with pytest.warns(UserWarning, match=r"use spacing=\[inf, [0-9.]+\]"):
+        InverseEvolutionLayer(HeatDiffusion((math.inf, 1.0)), dt=0.5, steps=20)
+
+
 def test_the_step_size_matters():
     """The loop and the propagation must be explicit Euler, not the exact flow that both approximate."""
     u, heat = field(1, 1, 8, 8), HeatDiffusion()

@@ -20,7 +20,14 @@ import pytest
 import torch
 from monai.data import MetaTensor
 
-from monai_iels import ConvexCurveMotion, Evolution, ForwardEvolutionLayer, HeatDiffusion, InverseEvolutionLayer
+from monai_iels import (
+    ConvexCurveMotion,
+    CurvatureMotion,
+    Evolution,
+    ForwardEvolutionLayer,
+    HeatDiffusion,
+    InverseEvolutionLayer,
+)
 from monai_iels.evolutions.heat import _diffuse
 from monai_iels.operators.marching import _moving
 
@@ -36,6 +43,7 @@ EVOLUTIONS = {
     "heat": HeatDiffusion(2.0),
     "curve motion": ConvexCurveMotion(radii=(2, 4), band=2),
     "curve motion of two regions": ConvexCurveMotion(radii=(2, 4), band=2, regions=((1, 2), (2,))),
+    "curvature motion": CurvatureMotion(),
     "a user's own": Transport(),
 }
 every_evolution = pytest.mark.parametrize("evolution", EVOLUTIONS.values(), ids=EVOLUTIONS.keys())

@@ -26,6 +26,7 @@ from monai_iels import (
     ConvexCurveMotion,
     GeneralizedCrossEntropyLoss,
     GradientEnergyLoss,
+    GuidedDiffusion,
     HeatDiffusion,
     IELLoss,
     IELNet,
@@ -336,6 +337,30 @@ def test_deep_supervision_has_a_layer_behind_each_head(count):
     torch.testing.assert_close(loss.eval()(heads, label.double()), bare)
     with pytest.raises(ValueError, match="zip"):
         IELLoss(nothing, [*layers, layers[0]]).evolved(heads[:count], label)
+
+
+def test_a_layer_that_needs_the_image_gets_it_from_the_loss():
+    layer = InverseEvolutionLayer(GuidedDiffusion(), gain=15)
+    image, logits, label = field(2, 1, 16, 16, seed=1), field(2, 3, 16, 16), torch.zeros(2, 16, 16, dtype=torch.long)
+    loss = IELLoss(torch.nn.CrossEntropyLoss(), layer)
+    assert loss.needs_image
+    plain = torch.nn.functional.cross_entropy
+    torch.testing.assert_close(loss(logits, label, image=image), plain(layer(logits, image), label))
+    heads = [logits, logits[..., ::2, ::2]]
+    each = loss.evolved(heads, [label, label[..., ::2, ::2]], image)
+    for head, evolved in zip(heads, each, strict=True):
+        torch.testing.assert_close(evolved, layer(head, image))
+    with pytest.raises(ValueError, match="Expected an image for GuidedDiffusion, got none"):
+        loss(logits, label)
+    torch.testing.assert_close(loss.eval()(logits, label), plain(logits, label))
+
+
+@pytest.mark.parametrize("layer", [None, InverseEvolutionLayer(HeatDiffusion(), gain=15)])
+def test_other_layers_ignore_the_image(layer):
+    loss = IELLoss(torch.nn.CrossEntropyLoss(), layer)
+    logits, label = field(1, 3, 8, 8), torch.zeros(1, 8, 8, dtype=torch.long)
+    assert not loss.needs_image
+    torch.testing.assert_close(loss(logits, label, image=field(1, 1, 8, 8)), loss(logits, label))
 
 
 def test_the_loss_of_auto3dseg_takes_a_layer():

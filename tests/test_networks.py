@@ -20,7 +20,7 @@ import torch
 from monai.networks.nets import BasicUNet, BasicUNetPlusPlus, DynUNet, SegResNet, SegResNetVAE, UNet
 from torch import nn
 
-from monai_iels import HeatDiffusion, IELNet, InverseEvolutionLayer
+from monai_iels import GuidedDiffusion, HeatDiffusion, IELNet, InverseEvolutionLayer
 
 LAYER = InverseEvolutionLayer(HeatDiffusion(2.0), dt=0.1, steps=20)
 
@@ -176,3 +176,42 @@ def test_the_network_trains():
         optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < 0.8 * losses[0]
+
+
+GUIDED = InverseEvolutionLayer(GuidedDiffusion(), gain=15)
+
+
+@pytest.mark.parametrize("dims", [2, 3])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_layer_that_needs_the_image_gets_the_input_of_the_network(name, dims):
+    torch.manual_seed(0)
+    network, x = NETWORKS[name](dims).train(), torch.randn(2, 1, *[32] * dims)
+    torch.manual_seed(1)
+    bare = heads_of(network(x))
+    torch.manual_seed(1)
+    out = heads_of(IELNet(network, GUIDED).train()(x))
+    for head, plain in zip(out, bare, strict=True):
+        torch.testing.assert_close(head, GUIDED(plain, x))
+        assert not torch.allclose(head, GUIDED(plain, x.flip(-1)))
+
+
+def test_smaller_heads_get_a_smaller_image():
+    net, x = IELNet(Returns(lambda x: [x, nn.functional.avg_pool2d(x, 2)]), GUIDED).train(), torch.randn(2, 2, 16, 12)
+    large, small = net(x)
+    torch.testing.assert_close(large, GUIDED(x, x))
+    half = nn.functional.avg_pool2d(x, 2)
+    torch.testing.assert_close(small, GUIDED(half, half))
+
+
+def test_the_image_may_be_a_keyword():
+    x = torch.randn(1, 2, 8, 8)
+    torch.testing.assert_close(IELNet(Returns(lambda x: x), GUIDED).train()(x=x), GUIDED(x, x))
+
+
+def test_a_network_without_an_input_has_no_image():
+    class Constant(nn.Module):
+        def forward(self):
+            return torch.zeros(1, 2, 8, 8)
+
+    with pytest.raises(ValueError, match="Expected an image for GuidedDiffusion, got none"):
+        IELNet(Constant(), GUIDED).train()()

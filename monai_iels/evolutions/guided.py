@@ -59,9 +59,9 @@ class GuidedDiffusion(Evolution):
         >>> from monai_iels import GuidedDiffusion, InverseEvolutionLayer
         >>> layer = InverseEvolutionLayer(GuidedDiffusion(contrast=0.1, smoothing=0), dt=0.25, steps=1)
         >>> image = torch.tensor([[[0.0, 0.0, 1.0, 1.0]]])
-        >>> logits = torch.tensor([[[0.0, 0.0, 8.0, 4.0]]])
+        >>> logits = torch.tensor([[[1.0, 1.0, 8.0, 4.0]]])
         >>> layer(logits, image)
-        tensor([[[0., 0., 9., 3.]]])
+        tensor([[[1., 1., 9., 3.]]])
     """
 
     spacing: Spacing = 1.0

@@ -25,6 +25,8 @@ __all__ = ["conductances", "diffuse", "flow"]
 
 # As many differences of an image are enough for a percentile; sorting all of them would take longer than the steps.
 _SAMPLE = 2**15
+# A conductance of exp(-60) is none; the far smaller ones would be numbers that CPUs compute slowly with.
+_STOPS = 60.0
 # As many values as a CPU works on at a time.
 _CACHED_VALUES = 2**17
 
@@ -53,7 +55,8 @@ def conductances(image: Tensor, percentile: float, contrast: float | None, smoot
     else:
         s = image.new_tensor(contrast)
     s = s.clamp_min(torch.finfo(image.dtype).tiny)  # a step of any height stops the flow, and no step does not
-    return [torch.exp(-((edge / s) ** 2)) for edge in edges]
+    exponents = [(edge / s) ** 2 for edge in edges]
+    return [torch.where(x < _STOPS, torch.exp(-x), 0) for x in exponents]
 
 
 def _percentile(values: Tensor, percentile: float) -> Tensor:

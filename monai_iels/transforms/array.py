@@ -34,7 +34,16 @@ from monai_iels._hulls import components_of, fill_hull
 from monai_iels.evolutions.base import Evolution, check_evolution
 from monai_iels.grid import check_dt, check_spacing, check_steps
 
-__all__ = ["BiteLabel", "CorruptLabel", "Evolve", "FillHull", "OpenCloseLabel"]
+__all__ = [
+    "BiteLabel",
+    "CorruptLabel",
+    "Evolve",
+    "FillHull",
+    "LabelError",
+    "LabelTransform",
+    "OpenCloseLabel",
+    "identity_of",
+]
 
 
 class Evolve(Transform):

@@ -124,14 +124,14 @@ class _RegionError(LabelError):
 
     def _changed(self, values: np.ndarray, file: str, spacing: tuple[float, ...]) -> np.ndarray:
         change = self._change(self._random(type(self).__name__, identity_of(values, file)), spacing)
-        return painted(values, change)
+        return _painted(values, change)
 
     @abstractmethod
     def _change(self, random: np.random.RandomState, spacing: tuple[float, ...]) -> _Change:
         """Return what is done to the mask of each region."""
 
 
-def painted(values: np.ndarray, change: _Change) -> np.ndarray:
+def _painted(values: np.ndarray, change: _Change) -> np.ndarray:
     """Change the region of each class, and paint them in their order."""
     out = np.zeros_like(values)
     for number in np.unique(values[values > 0]):
@@ -162,7 +162,7 @@ class GrowLabel(_RegionError):
         self.ignore_index = ignore_index
 
     def _change(self, random: np.random.RandomState, spacing: tuple[float, ...]) -> _Change:
-        return lambda region: signed_distance(region, spacing) <= self.distance
+        return lambda region: _signed_distance(region, spacing) <= self.distance
 
 
 class ScaleLabel(LabelError):
@@ -203,12 +203,12 @@ class ScaleLabel(LabelError):
         is_wrong, direction = random.uniform() < self.share, random.choice([-1, 1])
 
         def scaled(region: np.ndarray) -> np.ndarray:
-            order = np.argsort(signed_distance(region, spacing), axis=None, kind="stable")
+            order = np.argsort(_signed_distance(region, spacing), axis=None, kind="stable")
             changed = np.zeros_like(region)
             changed.flat[order[: round(region.sum() * (1 + direction * self.strength))]] = True
             return changed
 
-        return painted(values, scaled) if is_wrong else values.copy()
+        return _painted(values, scaled) if is_wrong else values.copy()
 
 
 class PolygonLabel(_RegionError):
@@ -246,7 +246,7 @@ class PolygonLabel(_RegionError):
             step = min(self.every, max(1, len(outline) // 3))  # at least a triangle
             return np.roll(outline, random.randint(step), axis=0)[::step]
 
-        return lambda region: redrawn(region, corners, self.slices)
+        return lambda region: _redrawn(region, corners, self.slices)
 
 
 class OmitObjects(LabelError):
@@ -482,7 +482,7 @@ class CocoLabel(LabelError):
 
         margin = math.ceil(4 * noise + side) + 1
         wide = np.pad(component, margin)
-        region = redrawn(ndimage.binary_fill_holes(wide), corners, self.slices)
+        region = _redrawn(ndimage.binary_fill_holes(wide), corners, self.slices)
         size = max(1, round(side))
         filtered = ndimage.grey_dilation if grows else ndimage.grey_erosion
         flat = range(wide.ndim)[self.slices] if wide.ndim == 3 else None
@@ -541,7 +541,7 @@ class MixAnnotators(LabelError):
         return values.copy() if annotator is None else annotator._changed(values, file, spacing)
 
 
-def signed_distance(region: np.ndarray, spacing: tuple[float, ...]) -> np.ndarray:
+def _signed_distance(region: np.ndarray, spacing: tuple[float, ...]) -> np.ndarray:
     """Return the distance of each pixel outside to the region; inside, minus that to the outside, less a tiny bit.
 
     So ``<= d`` grows a region by ``d``, and for a negative ``d`` takes away all that is within ``-d`` of the outside.
@@ -553,11 +553,11 @@ def signed_distance(region: np.ndarray, spacing: tuple[float, ...]) -> np.ndarra
     return np.where(region, np.nextafter(-inside, 0), outside)
 
 
-def redrawn(region: np.ndarray, corners: Callable[[np.ndarray], np.ndarray], slices: int) -> np.ndarray:
+def _redrawn(region: np.ndarray, corners: Callable[[np.ndarray], np.ndarray], slices: int) -> np.ndarray:
     """Return what is inside of the polygons through the corners of a region's outlines, slice by slice in 3-D."""
     if region.ndim == 3:
         planes = np.moveaxis(region, slices, 0)
-        return np.moveaxis(np.stack([redrawn(plane, corners, slices) for plane in planes]), 0, slices)
+        return np.moveaxis(np.stack([_redrawn(plane, corners, slices) for plane in planes]), 0, slices)
     if region.ndim != 2:
         raise ValueError(f"Expected a label in 2-D or 3-D, got {region.ndim}-D.")
     out = np.zeros_like(region)
