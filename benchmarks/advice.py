@@ -101,9 +101,9 @@ def errors(name: str, seed: int) -> dict[str, tuple[str, object]]:
     return table
 
 
-def labels_of(name: str, data: Path, half: int) -> list[Label]:
+def labels_of(name: str, data: Path, cache: Path, half: int) -> list[Label]:
     """Return every second label of a data set, some of them, evenly chosen; volumes in one size."""
-    files = labels_of_source(name, data / name, data / "cache")
+    files = labels_of_source(name, data / name, cache)
     halved = type(files)(files.files[half::2], files.read)
     fit = ResizeWithPadOrCrop(SIZE_OF_VOLUMES)
     return [
@@ -138,12 +138,12 @@ def ask(labels: Sequence[Label], error: object, draws: int, seed: int) -> Iterat
         yield {"answer": found.answer, "share": found.share, "runner_up": found.runner_up, **found.signs}
 
 
-def run(data: Path, halves: Sequence[int]) -> list[dict[str, object]]:
+def run(data: Path, cache: Path, halves: Sequence[int]) -> list[dict[str, object]]:
     """Return one row for each set that the adviser was asked about."""
     rows = []
     for half in halves:
         for name in SCALES:
-            labels = labels_of(name, data, half)
+            labels = labels_of(name, data, cache, half)
             for error, (right, transform) in tqdm(errors(name, half).items(), desc=name, disable=None):
                 for draw, found in enumerate(ask(labels, transform, DRAWS, half)):
                     rows.append({"half": half, "data": name, "error": error, "right": right, "draw": draw, **found})
@@ -241,7 +241,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             kind = "Synthetic labels"
             for name in SCALES:
                 SOURCES[name].synthesize(data / name, 2 * CASES)
-        rows = run(data, options.halves)
+        rows = run(data, Path(folder, "cache"), options.halves)
     if options.rows:
         options.rows.write_text(json.dumps(rows))
     options.output.write_text(in_words(rows, kind))
