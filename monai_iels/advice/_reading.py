@@ -61,16 +61,20 @@ class LabelFiles:
         return [self.files[place] for place in places]
 
     def labels(self, count: int) -> Iterator[Label]:
-        """Read at most ``count`` labels; volumes are turned so that their axes point right, forward and up."""
+        """Read at most ``count`` labels."""
         for file in tqdm(self.chosen(count), desc="Looking at labels", unit="label", disable=None):
-            label = self.read(file)
-            if label.ndim not in (3, 4):
-                raise DataError(Problem("size", file, f"the label has {label.ndim - 1} axes, not 2 or 3"))
-            if label.ndim == 4:
-                label = Orientation(axcodes="RAS", labels=None)(label)  # type: ignore[assignment]
-            classes = np.asarray(label[0])
-            spacing = tuple(float(size) for size in label.pixdim[: classes.ndim])
-            yield Label(Path(file).name, np.where(classes == IGNORED, 0, classes).astype(np.int16), spacing)
+            yield self.label(file)
+
+    def label(self, file: str) -> Label:
+        """Read one label; a volume is turned so that its axes point right, forward and up."""
+        label = self.read(file)
+        if label.ndim not in (3, 4):
+            raise DataError(Problem("size", file, f"the label has {label.ndim - 1} axes, not 2 or 3"))
+        if label.ndim == 4:
+            label = Orientation(axcodes="RAS", labels=None)(label)  # type: ignore[assignment]
+        classes = np.asarray(label[0])
+        spacing = tuple(float(size) for size in label.pixdim[: classes.ndim])
+        return Label(Path(file).name, np.where(classes == IGNORED, 0, classes).astype(np.int16), spacing)
 
 
 def labels_of_source(name: str, root: PathLike, cache_dir: PathLike | None = None) -> LabelFiles:

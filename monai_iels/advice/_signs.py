@@ -133,12 +133,17 @@ def majority(label: np.ndarray) -> np.ndarray:
 
 def objects_of(label: np.ndarray, specks: np.ndarray) -> np.ndarray:
     """Return the foreground without specks, or the part around its center if the label is huge."""
-    window = _window(label > 0, _LARGEST_SIDE[label.ndim])
+    window = middle_of(label)
     objects, specks = (label > 0)[window], specks[window]
     if not specks.any() or specks.all():
         return objects
     nearest = ndimage.distance_transform_edt(specks, return_distances=False, return_indices=True)
     return objects[tuple(nearest)]
+
+
+def middle_of(label: np.ndarray) -> tuple[slice, ...]:
+    """Return the part of a label whose outlines are measured: all of it, or the part around its center if it is huge."""
+    return _window(label > 0, _LARGEST_SIDE[label.ndim])
 
 
 def _window(mask: np.ndarray, side: int) -> tuple[slice, ...]:
