@@ -119,7 +119,9 @@ def changed(label: Label, error: object) -> np.ndarray:
     if not callable(error):
         return label.classes
     affine = torch.diag(torch.tensor([*label.spacing, *[1.0] * (4 - len(label.spacing))]))
-    tensor = MetaTensor(torch.from_numpy(label.classes.copy())[None], affine=affine, meta={"filename_or_obj": label.name})
+    tensor = MetaTensor(
+        torch.from_numpy(label.classes.copy())[None], affine=affine, meta={"filename_or_obj": label.name}
+    )
     return np.asarray(error(tensor))[0].astype(np.int16)
 
 
@@ -165,7 +167,10 @@ def in_words(rows: Sequence[dict[str, object]], kind: str) -> str:
         "|---|---|",
         f"| all | {_share(right)} |",
         f"| errors that labels can show | {_share(seen)} |",
-        *(f"| {n} | {_share([hit for hit, row in zip(right, rows, strict=True) if row['data'] == n])} |" for n in names),
+        *(
+            f"| {n} | {_share([hit for hit, row in zip(right, rows, strict=True) if row['data'] == n])} |"
+            for n in names
+        ),
         f"| clean labels called clean | {_share([row['answer'] == CLEAN for row in clean])} |\n",
         "Right means: *nothing to be seen* for clean labels and for errors that labels alone cannot show (grown, shrunk,",
         "shifted, long waves, objects left out, two annotators); one answer for Markov noise and short waves; one for",
@@ -184,7 +189,9 @@ def in_words(rows: Sequence[dict[str, object]], kind: str) -> str:
         for error in dict.fromkeys(str(row["error"]) for row in rows):
             own = [row for row in rows if row["error"] == error and row["data"] == name]
             if any(row["answer"] != row["right"] for row in own):
-                given = ", ".join(f"{sum(r['answer'] == a for r in own)} {a}" for a in ANSWERS if any(r["answer"] == a for r in own))
+                given = ", ".join(
+                    f"{sum(r['answer'] == a for r in own)} {a}" for a in ANSWERS if any(r["answer"] == a for r in own)
+                )
                 lines.append(f"| {name} | {error} | {given} |")
     return "\n".join(lines) + "\n"
 

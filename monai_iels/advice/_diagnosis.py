@@ -42,7 +42,9 @@ GAPS = 0.036  # clean labels have up to 0.015
 WIGGLES = 0.37  # clean labels have up to 0.25, or 0.34 if objects are grown together; ragged ones at least 0.4
 STRONG_WIGGLES = 0.7  # more than strips and bites make
 DENTS = 0.045  # clean labels have up to 0.02, or 0.044 if objects are grown together
-CORNERS_OF_BITES = 1.15  # a bite turns sharply outward at both ends, and slowly inward; a ragged outline does both alike
+CORNERS_OF_BITES = (
+    1.15  # a bite turns sharply outward at both ends, and slowly inward; a ragged outline does both alike
+)
 THINNEST = 4.0  # pixels; the outline of a thinner structure has no room for these signs
 _RESAMPLED = 200
 _FEWEST = 5
@@ -155,7 +157,9 @@ def answer_for(signs: Mapping[str, float]) -> str:
 def _summary(names: Sequence[str], table: np.ndarray, repeats: float) -> dict[str, float]:
     """Return the medians of what was measured, and the means of shares of the image."""
     known = ~np.isnan(table)
-    middle = [float(np.median(column[has])) if has.any() else math.nan for column, has in zip(table.T, known.T, strict=True)]
+    middle = [
+        float(np.median(column[has])) if has.any() else math.nan for column, has in zip(table.T, known.T, strict=True)
+    ]
     means = dict(zip(names[:2], table[:, :2].mean(0).tolist(), strict=True))
     return {**dict(zip(names, middle, strict=True)), **means, "repeats": repeats}
 

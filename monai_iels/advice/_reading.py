@@ -27,13 +27,15 @@ from tqdm import tqdm
 
 from monai_iels.bundle._data import composed_config, list_data
 from monai_iels.data import IGNORED, SOURCES, LabelValuesd, as_mask
+from monai_iels.data._archives import is_archive
 from monai_iels.data._cases import Datalists, all_files
 from monai_iels.data._images import read_file, reader_of
 from monai_iels.data._problems import DataError, Problem, Problems
-from monai_iels.data._search import contents, walk
+from monai_iels.data._search import contents, listing, walk
 
 _IMAGES = (".png", ".bmp", ".tif", ".tiff", ".gif", ".jpg", ".jpeg")
 _VOLUMES = (".nii", ".nii.gz", ".nrrd", ".mha", ".mhd")
+_USUAL = ("labels", "masks", "labelstr", "label", "mask")  # folders of labels, in lower case
 _MOST_CLASSES = 64  # a file with more values is no label
 
 
@@ -77,6 +79,31 @@ class LabelFiles:
         return Label(Path(file).name, np.where(classes == IGNORED, 0, classes).astype(np.int16), spacing)
 
 
+def find_labels(root: Path, cache_dir: PathLike | None = None) -> LabelFiles:
+    """Return the labels in a folder: of a known data set in its official layout, or of a folder with a usual name.
+
+    Raises:
+        DataError: if there are no labels, or nothing says which files are labels.
+    """
+    if not root.is_dir():
+        raise DataError(Problem("missing", str(root), "there is no such folder", "Check the path given with --root."))
+    names = {path.name.lower(): path for path in listing(root) if path.is_dir()}
+    if own := next((names[name] for name in _USUAL if name in names), None):
+        return labels_in_folder(own)
+    if not any(is_archive(path) for path in listing(root)):  # to try all data sets would unpack it for each
+        for name in SOURCES:
+            try:
+                return labels_of_source(name, root, cache_dir)
+            except DataError:
+                continue
+    remedy = (
+        "Name the folder of the labels below it with --labels, a data set such as wbc or your bundle with --bundle."
+    )
+    raise DataError(
+        Problem("missing", str(root), f"nothing here says which files are labels, {contents(root)}", remedy)
+    )
+
+
 def labels_of_source(name: str, root: PathLike, cache_dir: PathLike | None = None) -> LabelFiles:
     """Return the labels of one of the data sets."""
     source = SOURCES[name]
@@ -104,7 +131,7 @@ def labels_in_folder(folder: Path) -> LabelFiles:
     files = [file for file in found if file.lower().endswith(_IMAGES + _VOLUMES)]
     if not files:
         what = f"there are no label files here, {contents(folder)}" if folder.is_dir() else "there is no such folder"
-        remedy = "Give the folder of the labels below --root with --labels, such as --labels masks."
+        remedy = "Name the folder of the labels below --root with --labels, such as --labels masks."
         raise DataError(Problem("missing", str(folder), what, remedy))
     return LabelFiles(files, _read_any)
 

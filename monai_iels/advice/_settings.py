@@ -99,9 +99,13 @@ _SETTINGS = {
             "About +0.005 Dice for ragged outlines, +0.004 for wobbling ones, on white blood cells.",
         ),
     ],
-    POLYGONS: [Setting(_NAME_OF_GCE, _GCE, "Not measured on polygons; it helped against wobbling outlines (+0.016 Dice).")],
+    POLYGONS: [
+        Setting(_NAME_OF_GCE, _GCE, "Not measured on polygons; it helped against wobbling outlines (+0.016 Dice).")
+    ],
     BITTEN: [
-        Setting("hull of the labels", {**_ALONE, "repair": "@hull_of_label"}, "Not measured here; only for convex objects."),
+        Setting(
+            "hull of the labels", {**_ALONE, "repair": "@hull_of_label"}, "Not measured here; only for convex objects."
+        ),
         Setting("U-Net + convexity layer", _CONVEX, "Not measured here; only for convex objects."),
     ],
 }
