@@ -172,8 +172,8 @@ def in_words(rows: Sequence[dict[str, object]], kind: str) -> str:
             for n in names
         ),
         f"| clean labels called clean | {_share([row['answer'] == CLEAN for row in clean])} |\n",
-        "Right means: *nothing to be seen* for clean labels and for errors that labels alone cannot show (grown, shrunk,",
-        "shifted, long waves, objects left out, two annotators); one answer for Markov noise and short waves; one for",
+        "Right means: *nothing to be seen* for clean labels and for errors that labels alone cannot show (grown,",
+        "shrunk, shifted, long waves, objects left out, two annotators); one answer for Markov noise and short waves; one for",
         "polygons of both kinds; one for bites and strips. Rows are errors, columns answers, numbers are sets.\n",
         f"| error | right answer | {' | '.join(ANSWERS)} | right |",
         "|---" * (len(ANSWERS) + 3) + "|",

@@ -8,7 +8,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""The one command: ``monai-iels advise|data|bundle|study|registry|tracking|nnunet ...``, also ``python -m monai_iels ...``."""
+"""The one command ``monai-iels advise|data|bundle|study|registry|tracking|nnunet``, also ``python -m monai_iels``."""
 
 from __future__ import annotations
 

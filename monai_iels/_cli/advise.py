@@ -47,9 +47,8 @@ def _advise(options: argparse.Namespace) -> None:
     advice = advise(files, options.cases)
     print(f"{advice}\n", flush=True)
     steps = advice.save(options.output_dir, options.root, bundle)
-    print(
-        f"{steps}\n\nThe worst labels are in {options.output_dir / 'labels.png'}; all of this is in report.md beside it."
-    )
+    sheet = options.output_dir / "labels.png"
+    print(f"{steps}\n\nThe worst labels are drawn in {sheet}; all of this is in report.md beside it.")
 
 
 def _labels(options: argparse.Namespace) -> tuple[Any, Path | None]:

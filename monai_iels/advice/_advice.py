@@ -86,7 +86,8 @@ class Advice:
         where = (
             "" if bundle else "# Put this file into bundles/mine/studies, where `mine` is the name of your bundle.\n"
         )
-        return f"# {self.diagnosis.answer}: what to try.\n{where}{_yaml({'bundle': place, 'seeds': 3, 'variants': variants})}"
+        study = {"bundle": place, "seeds": 3, "variants": variants}
+        return f"# {self.diagnosis.answer}: what to try.\n{where}{_yaml(study)}"
 
 
 def advise(files: LabelFiles, count: int = 100) -> Advice:
@@ -123,12 +124,13 @@ def _next_steps(folder: Path, root: Path, bundle: Path | None) -> str:
         )
     place, data, home = (shlex.quote(shown(path)) for path in (folder, root, bundle))
     files = [shown(bundle / "configs" / "train.json"), shown(folder / "override.yaml")]
-    config = shlex.quote(str(files).replace("', '", "','"))
+    config = f'"[{",".join(map(repr, files))}]"'
     train = f"{module_command('monai.bundle')} run --config_file {config} --bundle_root {home} --dataset_dir {data}"
     study = f"{_command()} study run {place}/study.yaml --dataset_dir {data}"
     return (
         f"Next, train with the first of them:\n\n    {train} --output_dir {place}/training\n\n"
-        f"or compare all of them with the network alone, in three trainings each:\n\n    {study} --output_dir {place}/study"
+        "or compare all of them, and the network alone, with three seeds:\n\n"
+        f"    {study} --output_dir {place}/study"
     )
 
 

@@ -58,13 +58,14 @@ _MEANINGS = {
     SLICES: "neighboring slices do not fit together, as if each had been drawn alone",
     BITTEN: "notches, slits or dents, as where a vessel or a bright spot was left out of an object",
 }
-CANNOT_TELL = (
-    "Errors that all labels share look clean: outlines drawn too large or too small, labels that are shifted, gentle waves,",
-    "whole objects left out, two annotators with different habits. Compare some labels with their images.",
-    "Objects that are ragged by nature, such as vessels, roots or tumors with spicules, may be called ragged or bitten.",
-    "The limits were chosen on white blood cells, nuclei and the hippocampus.",
-    "Dice gains are from one data set, white blood cells with errors made to order: only a study on your data tells.",
-)
+_CANNOT_TELL = """What this cannot tell:
+
+- Some errors look clean: outlines drawn too large or too small, shifted labels, gentle waves, whole objects left out,
+  annotators with different habits. Compare some labels with their images.
+- Objects that are ragged by nature, such as vessels, may be called ragged or bitten. The limits were chosen on white
+  blood cells, nuclei and the hippocampus.
+- If labels have several errors, only one is named.
+- Gains in Dice are of one data set, white blood cells, with errors made to order. Only a study tells what helps yours."""
 
 
 def report(diagnosis: Diagnosis, settings: Sequence[Setting]) -> str:
@@ -75,7 +76,7 @@ def report(diagnosis: Diagnosis, settings: Sequence[Setting]) -> str:
         table(diagnosis),
         _belief(diagnosis),
         "To try:\n\n" + "\n".join(f"{n}. {each.name}: {each.evidence}" for n, each in enumerate(settings, 1)),
-        "What this cannot tell:\n\n" + "\n".join(_bullets()),
+        _CANNOT_TELL,
     ]
     if diagnosis.signs["breadth"] < THINNEST:
         parts.insert(
@@ -105,16 +106,11 @@ def table(diagnosis: Diagnosis) -> str:
 def _number(name: str, value: float | None) -> str:
     if value is None:
         return ""
-    return f"{100 * value:.1f} %" if name in _SHARES else f"{value:.2f}"
+    return f"{100 * value:.1f} %" if name in _SHARES else f"{value:.3f}"
 
 
 def _belief(diagnosis: Diagnosis) -> str:
     return (
         f"Believed: {diagnosis.answer} ({diagnosis.certainty}): {_MEANINGS[diagnosis.answer]}.\n"
-        f"Runner-up: {diagnosis.runner_up}. The answer is the same in {diagnosis.share:.0%} of the sets that are drawn again from these labels."
+        f"Runner-up: {diagnosis.runner_up}. Of 200 sets drawn again from these labels, {diagnosis.share:.0%} get the same answer."
     )
-
-
-def _bullets() -> list[str]:
-    first, second, *others = CANNOT_TELL
-    return [f"- {first}", f"  {second}", *(f"- {line}" for line in others)]

@@ -77,7 +77,14 @@ def _across(axis: int) -> Setting:
 
 
 _SETTINGS = {
-    CLEAN: [alone("Train the network alone: a remedy can only cost accuracy if the labels are right.")],
+    CLEAN: [
+        alone("Train the network alone: on clean labels of white blood cells the layer cost 0.007 to 0.008 Dice."),
+        Setting(
+            _NAME_OF_GCE,
+            _GCE,
+            "If you suspect what labels cannot show: +0.038 Dice where white blood cells were drawn too large or small.",
+        ),
+    ],
     SHARED: [
         Setting("U-Net + heat layer", _HEAT, "+0.052 Dice [0.011, 0.095] on white blood cells."),
         Setting(_NAME_OF_GCE, _GCE, "+0.052 Dice on white blood cells."),

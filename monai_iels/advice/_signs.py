@@ -142,7 +142,7 @@ def objects_of(label: np.ndarray, specks: np.ndarray) -> np.ndarray:
 
 
 def middle_of(label: np.ndarray) -> tuple[slice, ...]:
-    """Return the part of a label whose outlines are measured: all of it, or the part around its center if it is huge."""
+    """Return the part of a label whose outlines are measured: all, or what is around its center if it is huge."""
     return _window(label > 0, _LARGEST_SIDE[label.ndim])
 
 
@@ -182,7 +182,7 @@ def slice_axis(jags: Sequence[float]) -> int:
 
 
 def _disagreement(jags: Sequence[float]) -> float:
-    """Return how many times more jagged the most jagged axis is than the next; 0.01 keeps the ratio of tiny ones low."""
+    """Return how many times more jagged the first axis is than the second; 0.01 keeps the ratio of tiny ones low."""
     if not jags:
         return math.nan
     *_, second, first = sorted(jags)
@@ -240,7 +240,7 @@ def _gini(values: np.ndarray, weights: np.ndarray) -> float:
 
 
 def _dents(planes: np.ndarray) -> float:
-    """Return the share of the hulls' outlines that is far from the objects: an eighth of their radius, or two pixels."""
+    """Return the share of the hulls' outlines that is an eighth of their radius, or two pixels, from the objects."""
     far = [distance >= max(2, radius / 8) for _, _, distance, radius in hull_distances(planes)]
     return float(np.concatenate(far).mean()) if far else math.nan
 
