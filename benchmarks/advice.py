@@ -24,6 +24,7 @@ import json
 import math
 import os
 import tempfile
+import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -173,8 +174,9 @@ def in_words(rows: Sequence[dict[str, object]], kind: str) -> str:
         ),
         f"| clean labels called clean | {_share([row['answer'] == CLEAN for row in clean])} |\n",
         "Right means: *nothing to be seen* for clean labels and for errors that labels alone cannot show (grown,",
-        "shrunk, shifted, long waves, objects left out, two annotators); one answer for Markov noise and short waves; one for",
-        "polygons of both kinds; one for bites and strips. Rows are errors, columns answers, numbers are sets.\n",
+        "shrunk, shifted, long waves, objects left out, two annotators); one answer for Markov noise and short waves;",
+        "one for polygons of both kinds; one for bites and strips. Rows are errors, columns answers, numbers are sets.",
+        "The sets of one row and data set overlap, so they are no independent trials.\n",
         f"| error | right answer | {' | '.join(ANSWERS)} | right |",
         "|---" * (len(ANSWERS) + 3) + "|",
     ]
@@ -213,8 +215,8 @@ def draw(rows: Sequence[dict[str, object]], file: Path) -> None:
     figure = Figure(figsize=(8.6, 0.34 * len(names) + 2.2), layout="constrained")
     axis = figure.subplots()
     axis.imshow(shares, cmap="Blues", vmin=0, vmax=1, aspect="auto")
-    axis.set_xticks(range(len(ANSWERS)), [answer.replace(" ", "\n", 1) for answer in ANSWERS], fontsize=9)
-    axis.set_yticks(range(len(names)), [error for error, _ in names], fontsize=9)
+    axis.set_xticks(range(len(ANSWERS)), [textwrap.fill(answer, 11) for answer in ANSWERS], fontsize=9)
+    axis.set_yticks(range(len(names)), [_row_name(*name) for name in names], fontsize=9)
     axis.xaxis.tick_top()
     for y, (_, right) in enumerate(names):
         x = ANSWERS.index(right)
@@ -223,8 +225,13 @@ def draw(rows: Sequence[dict[str, object]], file: Path) -> None:
             if share:
                 axis.text(column, y, f"{100 * share:.0f} %", ha="center", va="center", fontsize=9,
                           color="white" if share > 0.5 else "black")  # fmt: skip
-    axis.set_title("What the adviser answered (columns) to each error (rows); right answers are framed", fontsize=10)
+    axis.set_title("What the adviser answered (columns) to each error (rows). Framed: right", fontsize=10)
+    figure.supxlabel("* labels alone cannot show this error: right is to see nothing", fontsize=9)
     figure.savefig(file, dpi=110)
+
+
+def _row_name(error: str, right: str) -> str:
+    return f"{error} *" if right == CLEAN and error != "clean" else error
 
 
 def _frame(x: int, y: int) -> object:

@@ -82,7 +82,7 @@ _SETTINGS = {
         Setting(
             _NAME_OF_GCE,
             _GCE,
-            "If you suspect what labels cannot show: +0.038 Dice where white blood cells were drawn too large or small.",
+            "In case of errors that cannot be seen: +0.038 Dice for white blood cells drawn too large or too small.",
         ),
     ],
     SHARED: [

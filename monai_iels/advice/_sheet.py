@@ -90,7 +90,7 @@ def _draw(axis: Axes, label: Label, signs: Signs, answer: str) -> None:
             axis.contour(inside, levels=[0.5], colors=[color_of(number)], linewidths=0.8)
     axis.imshow(marked[..., None] * np.array(to_rgba(_RED)), aspect=aspect)
     left, right, top, bottom = _surroundings(classes > 0)
-    axis.set(xlim=(left, right), ylim=(bottom, top), xticks=[], yticks=[])
+    axis.set(xlim=(left, right), ylim=(bottom, top), facecolor="0.12", xticks=[], yticks=[])
     name = label.name if len(label.name) <= 30 else f"{label.name[:14]}...{label.name[-13:]}"
     axis.set_xlabel(name, fontsize=8.5)
 
@@ -129,16 +129,16 @@ def _turns(objects: np.ndarray, signs: Signs, outward: bool) -> np.ndarray:
     bend, _, on_outline = bends(planes, max(1.0, signs.breadth / 16))
     marked = np.zeros(planes.shape, bool)
     marked[on_outline] = bend > 3 / signs.breadth if outward else bend < -0.5 / signs.breadth
-    marked = ndimage.binary_dilation(marked, np.ones((1, 2, 2)))
+    if outward:  # corners are few and small
+        marked = ndimage.binary_dilation(marked, np.ones((1, 2, 2)))
     return marked[0] if objects.ndim == 2 else np.moveaxis(marked, 0, across)
 
 
 def _surroundings(inside: np.ndarray) -> tuple[float, float, float, float]:
-    """Return left, right, top and bottom of what to show: objects and a margin."""
+    """Return left, right, top and bottom of what to show: the objects and a margin, as a square."""
     rows, columns = np.flatnonzero(inside.any(axis=1)), np.flatnonzero(inside.any(axis=0))
     if not rows.size:
         return -0.5, inside.shape[1] - 0.5, -0.5, inside.shape[0] - 0.5
-    margin = 2 + 0.05 * max(np.ptp(rows), np.ptp(columns))
-    left, right = max(-0.5, columns[0] - margin), min(inside.shape[1] - 0.5, columns[-1] + margin)
-    top, bottom = max(-0.5, rows[0] - margin), min(inside.shape[0] - 0.5, rows[-1] + margin)
-    return left, right, top, bottom
+    half = 2 + 0.55 * max(np.ptp(rows), np.ptp(columns))
+    y, x = (rows[0] + rows[-1]) / 2, (columns[0] + columns[-1]) / 2
+    return x - half, x + half, y - half, y + half
