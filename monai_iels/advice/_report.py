@@ -112,6 +112,6 @@ def _number(name: str, value: float | None) -> str:
 def _belief(diagnosis: Diagnosis) -> str:
     return (
         f"Believed: {diagnosis.answer} ({diagnosis.certainty}): {_MEANINGS[diagnosis.answer]}.\n"
-        f"Runner-up: {diagnosis.runner_up}. If labels are drawn again from these, {diagnosis.share:.0%} of the sets get the "
-        "same answer."
+        f"Runner-up: {diagnosis.runner_up}. "
+        f"If labels are drawn again from these, {diagnosis.share:.0%} of the sets get the same answer."
     )
