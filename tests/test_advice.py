@@ -35,6 +35,7 @@ from monai_iels.advice._diagnosis import (
     SCATTERED,
     SHARED,
     SLICES,
+    STRAIGHTNESS,
     diagnose,
 )
 from monai_iels.advice._settings import settings_for
@@ -56,7 +57,8 @@ def test_a_disc_is_convex_and_bends_alike_everywhere():
     assert signs.breadth == pytest.approx(30, rel=0.05)
     assert (signs.specks, signs.dents) == (0, 0)
     assert signs.wiggles < 0.05
-    assert signs.straightness < 0.2
+    assert signs.straightness < STRAIGHTNESS  # pixels make steps
+    assert measure(disc(300, 130), (1.0, 1.0)).straightness < signs.straightness
     assert math.isnan(signs.slices)
 
 

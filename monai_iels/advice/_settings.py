@@ -46,7 +46,13 @@ _CONVEX = {
     "iel_steps": 20,
     "iel_spacing": 1.0,
     "iel_warmup": "$@epochs // 3",
-    "evolution": {"_target_": "monai_iels.ConvexCurveMotion", "regions": "@regions", "spacing": "@iel_spacing"},
+    "evolution": {
+        "_target_": "monai_iels.ConvexCurveMotion",
+        "radii": [5, 10, 15],
+        "band": 3,
+        "regions": "@regions",
+        "spacing": "@iel_spacing",
+    },
 }
 _NAME_OF_GCE = "generalized cross-entropy"
 
