@@ -82,7 +82,7 @@ class Advice:
 
     def _study(self, folder: Path, bundle: Path | None) -> str:
         variants = {setting.name: setting.overrides for setting in [alone(""), *self.settings]}
-        place = os.path.relpath(bundle, folder) if bundle else "mine"
+        place = os.path.abspath(bundle) if bundle else "mine"
         where = (
             "" if bundle else "# Put this file into bundles/mine/studies, where `mine` is the name of your bundle.\n"
         )

@@ -37,7 +37,7 @@ class Signs:
         roughness: share of the image that a majority filter of 3x3 pixels changes.
         breadth: twice the area of the objects by the length of their outlines, in pixels; a disc's radius.
         wiggles: how much outlines turn inward, per length, times ``breadth``; 0 for convex objects.
-        straightness: the Gini coefficient of the curvature along outlines: 0 for a disc, high if few places turn.
+        straightness: the Gini coefficient of the curvature along outlines: low for a disc, high if few places turn.
         corners: the skewness of that curvature: high if outlines turn sharply outward, and slowly or never inward.
         dents: share of the outline of the objects' convex hulls that is far away from the objects.
         gaps: share of the objects' area that smoothing would add to them.
