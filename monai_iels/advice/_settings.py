@@ -50,7 +50,7 @@ _CONVEX = {
         "_target_": "monai_iels.ConvexCurveMotion",
         "radii": [5, 10, 15],
         "band": 3,
-        "regions": "@regions",
+        "regions": "$@regions or [[number] for number in range(1, @num_classes)]",
         "spacing": "@iel_spacing",
     },
 }
