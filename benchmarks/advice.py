@@ -31,6 +31,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from monai.data import MetaTensor
 from monai.transforms import ResizeWithPadOrCrop
 from tqdm import tqdm
@@ -110,7 +111,9 @@ def labels_of(name: str, data: Path, cache: Path, half: int) -> list[Label]:
     return [
         label
         if label.classes.ndim == 2
-        else Label(label.name, np.asarray(fit(label.classes[None]))[0].astype(np.int16), label.spacing)
+        else Label(
+            label.name, np.asarray(fit(torch.from_numpy(label.classes[None])))[0].astype(np.int16), label.spacing
+        )
         for label in halved.labels(CASES)
     ]
 
@@ -234,9 +237,7 @@ def _row_name(error: str, right: str) -> str:
     return f"{error} *" if right == CLEAN and error != "clean" else error
 
 
-def _frame(x: int, y: int) -> object:
-    from matplotlib.patches import Rectangle
-
+def _frame(x: int, y: int) -> Rectangle:
     return Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, edgecolor="#d95f02", linewidth=1.6)
 
 

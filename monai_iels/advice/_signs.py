@@ -221,7 +221,7 @@ def bends(planes: np.ndarray, sigma: float) -> tuple[np.ndarray, np.ndarray, np.
 
 def _gradient(planes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return central differences along the last two axes, with replicated edges, also for a single row."""
-    return tuple(ndimage.correlate1d(planes, [-0.5, 0, 0.5], axis=axis, mode="nearest") for axis in (1, 2))  # type: ignore[return-value]
+    return tuple(ndimage.correlate1d(planes, [-0.5, 0, 0.5], axis=axis, mode="nearest") for axis in (1, 2))
 
 
 def _mean(values: np.ndarray, weights: np.ndarray) -> float:
