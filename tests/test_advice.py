@@ -23,7 +23,7 @@ from monai.bundle import ConfigParser, create_workflow
 from monai.data import MetaTensor
 from PIL import Image
 
-from monai_iels import BiteLabel, CorruptLabel, GrowLabel, MarkovLabel, PolygonLabel, WobbleLabel
+from monai_iels import BiteLabel, CorruptLabel, GrowLabel, HeatDiffusion, MarkovLabel, PolygonLabel, WobbleLabel
 from monai_iels._cli import main
 from monai_iels.advice import advise, labels_in_folder, labels_of_source
 from monai_iels.advice._diagnosis import (
@@ -205,7 +205,8 @@ def test_the_command_prints_and_writes_what_trains(cells, tmp_path, monkeypatch,
     small = options("wbc", tmp_path / "run", dataset_dir=str(root), features=FEATURES, epochs=1)
     workflow = create_workflow(config_file=files, workflow_type="train", **small)
     workflow.run()
-    assert workflow.parser.get_parsed_content("layer").evolution.spacing == (2.0, 2.0)
+    layer = workflow.parser.get_parsed_content("layer")
+    assert (layer.evolution, layer.steps) == (HeatDiffusion(2.0), 20)
     assert (tmp_path / "run" / "model.pt").exists()
 
 
