@@ -122,7 +122,7 @@ def test_public_names():
 ROOMS = "grid operators evolutions layers warmup networks losses robust_losses _hulls metrics transforms"
 ROOMS = f"{ROOMS} _errors _files _terminal"
 ROOMS = f"{ROOMS} _torchvision street_networks _yaml _prediction _serving _run_folder _pictures tracking handlers"
-ROOMS = f"{ROOMS} data registry bundle study lightning nnunet _cli __main__".split()
+ROOMS = f"{ROOMS} data registry bundle advice study lightning nnunet _cli __main__".split()
 
 
 def imports_of(file):
@@ -264,5 +264,5 @@ def test_the_core_needs_nothing_of_the_extra(tmp_path):
 def test_the_one_command_starts_without_loading_what_runs_its_rooms():
     code = "import sys; from monai_iels._cli import make_parser; make_parser(); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    rooms = {f"monai_iels.{room}" for room in ("data", "bundle", "study", "registry", "tracking", "handlers")}
+    rooms = {f"monai_iels.{room}" for room in ("advice", "data", "bundle", "study", "registry", "tracking", "handlers")}
     assert not rooms & set(loaded)

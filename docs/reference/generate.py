@@ -78,7 +78,7 @@ def commands() -> str:
     ]
     for room, parser in subparsers(make_parser()).items():
         lines += [f"## monai-iels {room}\n", f"{parser.description}\n"]
-        for command in subparsers(parser).values():
+        for command in subparsers(parser).values() or [parser]:
             lines.append(f"```text\n{command.format_help().strip()}\n```\n")
     return "\n".join(lines)
 

@@ -8,7 +8,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""The one command: ``monai-iels data|bundle|study|registry|tracking|nnunet ...``, also ``python -m monai_iels ...``."""
+"""The one command ``monai-iels advise|data|bundle|study|registry|tracking|nnunet``, also ``python -m monai_iels``."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from functools import partial
 from typing import Any
 
 import monai_iels
+from monai_iels._cli import advise
 from monai_iels._errors import first_line
 
 ADDRESS_OF_SERVER = "address of the server (default: MLFLOW_TRACKING_URI, or where the training was tracked)"
@@ -72,17 +73,20 @@ def make_parser() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
     parser = argparse.ArgumentParser(prog="monai-iels", description=monai_iels.__doc__)
     parser.add_argument("--version", action="version", version=f"monai-iels {monai_iels.__version__}")
-    groups = parser.add_subparsers(required=True, title="groups of commands", metavar="GROUP")
+    groups = parser.add_subparsers(required=True, title="commands, and groups of commands", metavar="COMMAND")
     for name, words in _GROUPS.items():
         group = groups.add_parser(name, help=words, description=f"{words[0].upper()}{words[1:]}.")
         commands = group.add_subparsers(required=True, title="commands", metavar="COMMAND")
         importlib.import_module(f"monai_iels._cli.{name}").add_commands(partial(_add_command, commands))
+    advise.add_commands(partial(_add_command, groups))
     return parser
 
 
 def _add_command(commands: Any, name: str, run: Callable[..., int | None], words: str) -> argparse.ArgumentParser:
     """Add a command; ``run`` returns its exit code, or None if all is well."""
-    command: argparse.ArgumentParser = commands.add_parser(name, help=words)
+    command: argparse.ArgumentParser = commands.add_parser(
+        name, help=words, description=f"{words[0].upper()}{words[1:]}."
+    )
     command.set_defaults(run=run)
     return command
 

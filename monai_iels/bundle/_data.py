@@ -48,18 +48,28 @@ def check_data(bundle: Path, root: PathLike, cache_dir: PathLike | None = None) 
     Raises:
         ValueError: if the bundle is not composed yet, or was changed since.
     """
-    file = training_config(bundle)
-    if not file.is_file():
-        raise ValueError(f"{bundle} has no configs/train.json: run monai-iels bundle compose {bundle.parent} first")
-    _check_composed(bundle, file)
-    parser = ConfigParser(ConfigParser.load_config_file(file))
-    parser.update({"bundle_root": str(bundle), "dataset_dir": str(root), "cache_dir": cache_dir})
+    parser = composed_config(bundle, root, cache_dir)
     problems, datalists = Problems(), {}
     with problems.collect():
         datalists = list_data(parser)
     names = ("label_keys", "image_reader", "label_reader", "label_values", "ignored_values")
     problems += check_files(datalists, *map(parser.get_parsed_content, names))
     return make_report(parser["source"], root, datalists, problems, {})
+
+
+def composed_config(bundle: Path, root: PathLike, cache_dir: PathLike | None = None) -> ConfigParser:
+    """Return the training config of a bundle, for data in a folder.
+
+    Raises:
+        ValueError: if the bundle is not composed yet, or was changed since.
+    """
+    file = training_config(bundle)
+    if not file.is_file():
+        raise ValueError(f"{bundle} has no configs/train.json: run monai-iels bundle compose {bundle.parent} first")
+    _check_composed(bundle, file)
+    parser = ConfigParser(ConfigParser.load_config_file(file))
+    parser.update({"bundle_root": str(bundle), "dataset_dir": str(root), "cache_dir": cache_dir})
+    return parser
 
 
 def _check_composed(bundle: Path, train: Path) -> None:

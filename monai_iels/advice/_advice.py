@@ -1,0 +1,148 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""From label files to advice, and its files: a report, a contact sheet, overrides and a study."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shlex
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from monai_iels._files import atomic
+from monai_iels._terminal import module_command, script_command, shown
+from monai_iels.advice._diagnosis import Diagnosis, diagnose
+from monai_iels.advice._reading import LabelFiles
+from monai_iels.advice._report import report
+from monai_iels.advice._settings import Setting, alone, settings_for
+from monai_iels.advice._sheet import draw_sheet, suspicion
+from monai_iels.advice._signs import Repeats, Signs, measure, specks_of
+from monai_iels.data._problems import DataError, Problem
+
+_SHOWN = 12
+
+
+@dataclasses.dataclass(frozen=True)
+class Advice:
+    """What is believed of a set of labels, and what to try.
+
+    Args:
+        files: the labels.
+        diagnosis: what is believed of them.
+        signs: the signs of each label, by its file.
+        settings: what to try, the best first.
+    """
+
+    files: LabelFiles
+    diagnosis: Diagnosis
+    signs: dict[str, Signs]
+    settings: list[Setting]
+
+    def __str__(self) -> str:
+        """Return the report."""
+        return report(self.diagnosis, self.settings)
+
+    def worst(self, count: int = _SHOWN) -> list[str]:
+        """Return the files that have most of what the answer says, the worst first."""
+        ordered = sorted(self.signs, key=lambda file: -suspicion(self.signs[file], self.diagnosis.answer))
+        return ordered[:count]
+
+    def save(self, folder: Path, root: Path, bundle: Path | None = None) -> str:
+        """Write ``labels.png``, ``report.md``, ``override.yaml`` and ``study.yaml``, and return the next steps.
+
+        Args:
+            folder: where to write; not in the folder of the data.
+            root: folder of the data.
+            bundle: folder of the bundle that trains with them, if there is one.
+        """
+        steps = _next_steps(folder, root, bundle)
+        with atomic(folder / "labels.png") as part:
+            draw_sheet([(self.files.label(f), self.signs[f]) for f in self.worst()], self.diagnosis.answer, part)
+        _write(folder / "override.yaml", self._override())
+        _write(folder / "study.yaml", self._study(folder, bundle))
+        _write(folder / "report.md", f"# What the labels say\n\n{self}\n\n{steps}\n\n![The worst labels](labels.png)\n")
+        return steps
+
+    def _override(self) -> str:
+        best = self.settings[0]
+        return f"# {self.diagnosis.answer}: {best.name}. {best.evidence}\n{_yaml(best.overrides)}"
+
+    def _study(self, folder: Path, bundle: Path | None) -> str:
+        variants = {setting.name: setting.overrides for setting in [alone(""), *self.settings]}
+        place = os.path.abspath(bundle) if bundle else "mine"
+        where = (
+            "" if bundle else "# Put this file into bundles/mine/studies, where `mine` is the name of your bundle.\n"
+        )
+        study = {"bundle": place, "seeds": 3, "variants": variants}
+        return f"# {self.diagnosis.answer}: what to try.\n{where}{_yaml(study)}"
+
+
+def advise(files: LabelFiles, count: int = 100) -> Advice:
+    """Look at labels, without their images, and say what seems to be wrong with them.
+
+    Args:
+        files: the labels, such as those of :func:`labels_in_folder`.
+        count: the largest number of labels to look at, evenly chosen.
+
+    Raises:
+        DataError: if a label cannot be read, or none has an object.
+    """
+    signs, repeats = {}, Repeats()
+    has_objects = False
+    for file, label in zip(files.chosen(count), files.labels(count), strict=True):
+        specks = specks_of(label.classes)
+        signs[file] = measure(label.classes, label.spacing, specks)
+        repeats.add(specks)
+        has_objects |= bool(label.classes.any())
+    if not has_objects:
+        remedy = "Give labels with objects; the background is 0."
+        raise DataError(Problem("values", os.path.dirname(next(iter(signs))), "all labels are empty", remedy))
+    diagnosis = diagnose(list(signs.values()), repeats.correlation())
+    axes = Counter(each.axis for each in signs.values())
+    return Advice(files, diagnosis, signs, settings_for(diagnosis.answer, axes.most_common(1)[0][0]))
+
+
+def _next_steps(folder: Path, root: Path, bundle: Path | None) -> str:
+    """Return the commands that train with the settings, one after another or in a study."""
+    if bundle is None:
+        return (
+            "Next: describe your images and labels in a bundle (docs/do/bundle.md), and run this command again with\n"
+            f"--bundle bundles/mine: it then prints the commands that train. The settings are in {shown(folder)}."
+        )
+    place, data, home = (shlex.quote(shown(path)) for path in (folder, root, bundle))
+    files = [shown(bundle / "configs" / "train.json"), shown(folder / "override.yaml")]
+    config = f'"[{",".join(map(repr, files))}]"'
+    train = f"{module_command('monai.bundle')} run --config_file {config} --bundle_root {home} --dataset_dir {data}"
+    study = f"{_command()} study run {place}/study.yaml --dataset_dir {data}"
+    return (
+        f"Next, train with the first of them:\n\n    {train} --output_dir {place}/training\n\n"
+        "or compare all of them, and the network alone, with three seeds:\n\n"
+        f"    {study} --output_dir {place}/study"
+    )
+
+
+def _command() -> str:
+    command = script_command("monai-iels")
+    return command if command == "monai-iels" else module_command("monai_iels")
+
+
+def _yaml(content: dict[str, Any]) -> str:
+    return yaml.safe_dump(content, sort_keys=False, width=120, allow_unicode=True)
+
+
+def _write(file: Path, text: str) -> None:
+    with atomic(file) as part:
+        part.write_text(text, encoding="utf-8")

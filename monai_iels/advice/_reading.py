@@ -1,0 +1,159 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""Finding and reading the labels to look at: of a known data set, of a bundle, or in a folder of one's own."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from monai.bundle import ConfigParser
+from monai.config import PathLike
+from monai.data import ImageReader, ITKReader, MetaTensor
+from monai.transforms import Orientation
+from tqdm import tqdm
+
+from monai_iels.bundle._data import composed_config, list_data
+from monai_iels.data import IGNORED, SOURCES, LabelValuesd, as_mask
+from monai_iels.data._archives import is_archive
+from monai_iels.data._cases import Datalists, all_files
+from monai_iels.data._images import read_file, reader_of
+from monai_iels.data._problems import DataError, Problem, Problems
+from monai_iels.data._search import contents, listing, walk
+
+_IMAGES = (".png", ".bmp", ".tif", ".tiff", ".gif", ".jpg", ".jpeg")
+_VOLUMES = (".nii", ".nii.gz", ".nrrd", ".mha", ".mhd")
+_USUAL = ("labels", "masks", "labelstr", "label", "mask")  # folders of labels, in lower case
+_MOST_CLASSES = 64  # a file with more values is no label
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Label:
+    """One label: the name of its file, its class numbers, and the distance between its pixels along each axis."""
+
+    name: str
+    classes: np.ndarray
+    spacing: tuple[float, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class LabelFiles:
+    """Label files, and how each is read as class numbers ``(1, *spatial)``."""
+
+    files: list[str]
+    read: Callable[[str], MetaTensor]
+
+    def chosen(self, count: int) -> list[str]:
+        """Return at most ``count`` of the files, evenly over all."""
+        if count < 1:
+            raise ValueError(f"--cases must be at least 1, got {count}")
+        places = np.linspace(0, len(self.files) - 1, min(count, len(self.files))).round().astype(int)
+        return [self.files[place] for place in places]
+
+    def labels(self, count: int) -> Iterator[Label]:
+        """Read at most ``count`` labels."""
+        for file in tqdm(self.chosen(count), desc="Looking at labels", unit="label", disable=None):
+            yield self.label(file)
+
+    def label(self, file: str) -> Label:
+        """Read one label; a volume is turned so that its axes point right, forward and up."""
+        label = self.read(file)
+        if label.ndim not in (3, 4):
+            raise DataError(Problem("size", file, f"the label has {label.ndim - 1} axes, not 2 or 3"))
+        if label.ndim == 4:
+            label = Orientation(axcodes="RAS", labels=None)(label)  # type: ignore[assignment]
+        classes = np.asarray(label[0])
+        spacing = tuple(float(size) for size in label.pixdim[: classes.ndim])
+        return Label(Path(file).name, np.where(classes == IGNORED, 0, classes).astype(np.int16), spacing)
+
+
+def find_labels(root: Path, cache_dir: PathLike | None = None) -> LabelFiles:
+    """Return the labels in a folder: of a known data set in its official layout, or of a folder with a usual name.
+
+    Raises:
+        DataError: if there are no labels, or nothing says which files are labels.
+    """
+    if not root.is_dir():
+        raise DataError(Problem("missing", str(root), "there is no such folder", "Check the path given with --root."))
+    names = {path.name.lower(): path for path in listing(root) if path.is_dir()}
+    if own := next((names[name] for name in _USUAL if name in names), None):
+        return labels_in_folder(own)
+    if not any(is_archive(path) for path in listing(root)):  # to try all data sets would unpack it for each
+        for name in SOURCES:
+            try:
+                return labels_of_source(name, root, cache_dir)
+            except DataError:
+                continue
+    remedy = (
+        "Name the folder of the labels below it with --labels, a data set such as wbc or your bundle with --bundle."
+    )
+    raise DataError(
+        Problem("missing", str(root), f"nothing here says which files are labels, {contents(root)}", remedy)
+    )
+
+
+def labels_of_source(name: str, root: PathLike, cache_dir: PathLike | None = None) -> LabelFiles:
+    """Return the labels of one of the data sets."""
+    source = SOURCES[name]
+    datalists = source.read(root, 0, cache_dir)
+    files = _label_files(datalists, _keys(datalists))
+    reader, values = reader_of(files[0], as_mask), LabelValuesd("label", source.values, source.ignored)
+    return LabelFiles(files, lambda file: values({"label": read_file(file, reader)})["label"])
+
+
+def labels_of_bundle(bundle: Path, root: PathLike, cache_dir: PathLike | None = None) -> LabelFiles:
+    """Return the labels of a bundle's data, read as its training does."""
+    parser: ConfigParser = composed_config(bundle, root, cache_dir)
+    datalists = list_data(parser)
+    names = ("label_keys", "label_reader", "label_values", "ignored_values")
+    keys, reader, known, ignored = map(parser.get_parsed_content, names)
+    values = LabelValuesd("label", known, ignored)
+    files = _label_files(datalists, keys)
+    return LabelFiles(files, lambda file: values({"label": read_file(file, reader)})["label"])
+
+
+def labels_in_folder(folder: Path) -> LabelFiles:
+    """Return all images or volumes below a folder; their values, in order, are the classes."""
+    problems = Problems()
+    found = [str(path) for path in walk(folder, problems)] if folder.is_dir() else []
+    files = [file for file in found if file.lower().endswith(_IMAGES + _VOLUMES)]
+    if not files:
+        what = f"there are no label files here, {contents(folder)}" if folder.is_dir() else "there is no such folder"
+        remedy = "Name the folder of the labels below --root with --labels, such as --labels masks."
+        raise DataError(Problem("missing", str(folder), what, remedy))
+    return LabelFiles(files, _read_any)
+
+
+def _keys(datalists: Datalists) -> list[str]:
+    cases = [case for section in datalists.values() for case in section]
+    return sorted({key for case in cases for key in case if key.startswith("label")})[:1]
+
+
+def _label_files(datalists: Datalists, keys: Sequence[str]) -> list[str]:
+    return sorted(all_files(datalists, keys))
+
+
+def _read_any(file: str) -> MetaTensor:
+    """Read a label whose values are not known: 0 is the background, others are numbered in their order."""
+    is_itk = file.lower().endswith(_VOLUMES[2:])
+    reader: ImageReader = ITKReader() if is_itk else reader_of(file, as_mask)
+    label = read_file(file, reader)
+    values, numbers = torch.unique(label.as_tensor(), return_inverse=True)
+    if len(values) > _MOST_CLASSES:
+        problem = f"the file has {len(values)} different values, as an image or a mask saved as JPEG does"
+        raise DataError(Problem("values", file, problem, "Give labels with one value per class."))
+    if values[0] != 0:
+        numbers = numbers + 1  # no background
+    return MetaTensor(numbers, meta=label.meta)

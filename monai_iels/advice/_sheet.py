@@ -1,0 +1,144 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""The contact sheet: the labels with the strongest signs, and the places that gave them away."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgba
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from scipy import ndimage
+
+from monai_iels._prediction import color_of
+from monai_iels.advice._diagnosis import BITTEN, CLEAN, DENTS, GAPS, POLYGONS, RAGGED, SCATTERED, SHARED, SLICES
+from monai_iels.advice._reading import Label
+from monai_iels.advice._signs import Signs, bends, gaps_of, majority, middle_of, objects_of, odd_slices, specks_of
+
+_RED = "#e6004c"
+_COLUMNS = 4
+_LEGENDS = {
+    CLEAN: "what a majority filter of 3x3 pixels would change (these labels look clean)",
+    SHARED: "tiny islands and holes",
+    SCATTERED: "tiny islands and holes",
+    RAGGED: "outline turns inward",
+    POLYGONS: "corners",
+    SLICES: "differs from both neighboring slices",
+    BITTEN: "gaps: what smoothing would fill",
+}
+
+
+def suspicion(signs: Signs, answer: str) -> float:
+    """Return how much a label has of what the answer says; the worst have most."""
+    value = {
+        CLEAN: signs.roughness,
+        SHARED: signs.specks,
+        SCATTERED: signs.specks,
+        RAGGED: signs.wiggles,
+        POLYGONS: signs.straightness,
+        SLICES: signs.slices,
+        BITTEN: float(np.nanmax([signs.gaps / GAPS, signs.dents / DENTS, -1])),
+    }[answer]
+    return -math.inf if math.isnan(value) else value
+
+
+def draw_sheet(labels: Sequence[tuple[Label, Signs]], answer: str, file: Path) -> None:
+    """Draw labels side by side, with their file names, and mark suspicious places.
+
+    Args:
+        labels: the labels to show, and their signs.
+        answer: what is believed of the set; it decides what is marked.
+        file: the PNG file.
+    """
+    lines = math.ceil(len(labels) / _COLUMNS)
+    figure = Figure(figsize=(2.5 * _COLUMNS, 2.75 * lines + 0.9), layout="constrained")
+    with rc_context({"text.parse_math": False}):
+        fields = figure.subplots(lines, _COLUMNS, squeeze=False).ravel()
+        for axis, (label, signs) in zip(fields, labels, strict=False):
+            _draw(axis, label, signs, answer)
+        for axis in fields[len(labels) :]:
+            axis.set_axis_off()
+        words = "The labels with the strongest signs" if answer != CLEAN else "The roughest labels"
+        figure.suptitle(f"{words}: {answer}", fontsize=12)
+        handles = [Patch(color=_RED, label=_LEGENDS[answer])]
+        figure.legend(handles=handles, loc="outside lower center", fontsize=10, frameon=False)
+        figure.savefig(file, dpi=110)
+
+
+def _draw(axis: Axes, label: Label, signs: Signs, answer: str) -> None:
+    classes, marked, aspect = _plane(label, signs, answer)
+    axis.imshow(np.zeros((*classes.shape, 3)) + 0.12, aspect=aspect)
+    for number in np.unique(classes[classes > 0]).tolist():
+        inside = classes == number
+        axis.imshow(inside[..., None] * np.array(to_rgba(color_of(number), 0.45)), aspect=aspect)
+        if not inside.all():
+            axis.contour(inside, levels=[0.5], colors=[color_of(number)], linewidths=0.8)
+    axis.imshow(marked[..., None] * np.array(to_rgba(_RED)), aspect=aspect)
+    left, right, top, bottom = _surroundings(classes > 0)
+    axis.set(xlim=(left, right), ylim=(bottom, top), facecolor="0.12", xticks=[], yticks=[])
+    name = label.name if len(label.name) <= 30 else f"{label.name[:14]}...{label.name[-13:]}"
+    axis.set_xlabel(name, fontsize=8.5)
+
+
+def _plane(label: Label, signs: Signs, answer: str) -> tuple[np.ndarray, np.ndarray, float]:
+    """Return classes and marks as rows and columns, of a volume in the slice with most marks, and a pixel's height."""
+    classes = label.classes[middle_of(label.classes)]
+    marked = _marks(classes, label.spacing, signs, answer)
+    if classes.ndim == 2:
+        return classes.T, marked.T, label.spacing[1] / label.spacing[0]
+    # Slices that disagree are seen from the side, anything else within a slice.
+    across = (signs.axis + 1) % 3 if answer == SLICES else signs.axis % 3
+    planes, marks = np.moveaxis(classes, across, 0), np.moveaxis(marked, across, 0)
+    index = int(np.argmax(marks.sum((1, 2)) + 1e-6 * (planes > 0).sum((1, 2))))
+    width, height = (size for axis, size in enumerate(label.spacing) if axis != across)
+    return planes[index].T[::-1], marks[index].T[::-1], height / width
+
+
+def _marks(classes: np.ndarray, spacing: Sequence[float], signs: Signs, answer: str) -> np.ndarray:
+    """Return the suspicious places of a label."""
+    specks = specks_of(classes)
+    objects = objects_of(classes, specks)
+    if answer in (SHARED, SCATTERED):
+        return specks
+    if answer == CLEAN or not objects.any() or objects.all():
+        return majority(classes) != classes
+    if answer == SLICES:
+        return odd_slices(objects, spacing, signs.axis % 3)
+    return gaps_of(objects) if answer == BITTEN else _turns(objects, signs, outward=answer == POLYGONS)
+
+
+def _turns(objects: np.ndarray, signs: Signs, outward: bool) -> np.ndarray:
+    """Return where outlines turn sharply outward, or inward at all."""
+    across = 0 if objects.ndim == 2 else signs.axis % 3
+    planes = objects[None] if objects.ndim == 2 else np.moveaxis(objects, across, 0)
+    bend, _, on_outline = bends(planes, max(1.0, signs.breadth / 16))
+    marked = np.zeros(planes.shape, bool)
+    marked[on_outline] = bend > 3 / signs.breadth if outward else bend < -0.5 / signs.breadth
+    if outward:  # corners are few and small
+        marked = ndimage.binary_dilation(marked, np.ones((1, 2, 2)))
+    return marked[0] if objects.ndim == 2 else np.moveaxis(marked, 0, across)
+
+
+def _surroundings(inside: np.ndarray) -> tuple[float, float, float, float]:
+    """Return left, right, top and bottom of what to show: the objects and a margin, as a square."""
+    rows, columns = np.flatnonzero(inside.any(axis=1)), np.flatnonzero(inside.any(axis=0))
+    if not rows.size:
+        return -0.5, inside.shape[1] - 0.5, -0.5, inside.shape[0] - 0.5
+    half = 2 + 0.55 * max(np.ptp(rows), np.ptp(columns))
+    y, x = (rows[0] + rows[-1]) / 2, (columns[0] + columns[-1]) / 2
+    return x - half, x + half, y - half, y + half

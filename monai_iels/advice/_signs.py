@@ -1,0 +1,293 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""Signs of errors in labels: numbers that a program can read from labels alone, without their images."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from scipy import ndimage
+
+from monai_iels._hulls import components_of, fill_hull
+
+_LARGEST_SPECK = {2: 5**2, 3: 4**3}  # a window of noise has a side of up to five pixels in papers, four voxels in 3-D
+_LARGEST_SIDE = {2: 1024, 3: 160}  # of the part of a label whose outlines are measured: more takes long and adds little
+_SMALLEST_OBJECT = 40  # pixels; the hull of fewer says nothing about dents
+_FINEST_SMOOTHING = 1.0  # pixels; less, and the steps between pixels count as corners
+
+
+@dataclasses.dataclass(frozen=True)
+class Signs:
+    """What can be read from one label; NaN where it cannot be measured.
+
+    Args:
+        specks: share of the image in tiny islands and holes.
+        roughness: share of the image that a majority filter of 3x3 pixels changes.
+        breadth: twice the area of the objects by the length of their outlines, in pixels; a disc's radius.
+        wiggles: how much outlines turn inward, per length, times ``breadth``; 0 for convex objects.
+        straightness: the Gini coefficient of the curvature along outlines: low for a disc, high if few places turn.
+        corners: the skewness of that curvature: high if outlines turn sharply outward, and slowly or never inward.
+        dents: share of the outline of the objects' convex hulls that is far away from the objects.
+        gaps: share of the objects' area that smoothing would add to them.
+        slices: in 3-D, how much more neighbors differ along one axis than along the others.
+        axis: that axis, of slices.
+    """
+
+    specks: float
+    roughness: float
+    breadth: float = math.nan
+    wiggles: float = math.nan
+    straightness: float = math.nan
+    corners: float = math.nan
+    dents: float = math.nan
+    gaps: float = math.nan
+    slices: float = math.nan
+    axis: int = -1
+
+
+def measure(label: np.ndarray, spacing: Sequence[float], specks: np.ndarray | None = None) -> Signs:
+    """Return the signs of one label.
+
+    Args:
+        label: class numbers in 2-D or 3-D; 0 is the background.
+        spacing: distance between pixels along each axis.
+        specks: what :func:`specks_of` returns, if it is known already.
+
+    Example:
+        >>> import numpy as np
+        >>> y, x = np.ogrid[:64, :64]
+        >>> disc = ((y - 32) ** 2 + (x - 32) ** 2 < 400).astype(np.uint8)
+        >>> found = measure(disc, (1.0, 1.0))
+        >>> found.specks, abs(found.breadth - 20) < 1, found.dents
+        (0.0, True, 0.0)
+    """
+    specks = specks_of(label) if specks is None else specks
+    share, roughness = float(specks.mean()), float((majority(label) != label).mean())
+    objects = objects_of(label, specks)
+    if not objects.any() or objects.all():
+        return Signs(share, roughness)
+    jags = jaggedness(objects, spacing)
+    axis = slice_axis(jags)
+    planes = planes_of(objects, axis)
+    breadth = 2 * float(planes.sum()) / max(float(curvature(planes, _FINEST_SMOOTHING)[1].sum()), 1.0)
+    bend, length = curvature(planes, max(_FINEST_SMOOTHING, breadth / 16))
+    return Signs(
+        share,
+        roughness,
+        breadth,
+        breadth * _mean(np.clip(-bend, 0, None), length),
+        _gini(np.abs(bend), length),
+        _mean(bend**3, length) / max(_mean(bend**2, length), 1e-12) ** 1.5,
+        _dents(planes),
+        float(gaps_of(objects).sum() / objects.sum()),
+        _disagreement(jags),
+        axis,
+    )
+
+
+def specks_of(label: np.ndarray) -> np.ndarray:
+    """Return where a label has tiny islands of a class, or tiny holes; what is small beside it is no speck.
+
+    Example:
+        >>> import numpy as np
+        >>> label = np.zeros((8, 8), int)
+        >>> label[2:7, 2:7] = 1
+        >>> label[4, 4], label[0, 0] = 0, 1
+        >>> np.argwhere(specks_of(label)).tolist()
+        [[0, 0], [4, 4]]
+    """
+    touching = np.ones((3,) * label.ndim) if label.ndim == 2 else None  # in 3-D, corners would join most noise
+    specks = np.zeros(label.shape, bool)
+    numbers = np.unique(label)
+    parts = [ndimage.label(label == number, touching)[0] for number in numbers]
+    sizes = [np.bincount(part.ravel()) for part in parts]
+    largest = max((int(size[1:].max()) for size, number in zip(sizes, numbers, strict=True) if number), default=0)
+    limit = min(_LARGEST_SPECK[label.ndim], largest / 10)
+    for part, size in zip(parts, sizes, strict=True):
+        is_tiny = size <= limit
+        is_tiny[0] = False
+        specks |= is_tiny[part]
+    return specks
+
+
+def majority(label: np.ndarray) -> np.ndarray:
+    """Return the most frequent class among 3x3 pixels or 3x3x3 voxels; of equally frequent ones, the lowest."""
+    best, most = label, np.zeros(label.shape, np.float32)
+    for number in np.unique(label):
+        votes = ndimage.uniform_filter((label == number).astype(np.float32), 3, mode="nearest")
+        best, most = np.where(votes > most + 1e-4, number, best), np.maximum(most, votes)
+    return best
+
+
+def objects_of(label: np.ndarray, specks: np.ndarray) -> np.ndarray:
+    """Return the foreground without specks, or the part around its center if the label is huge."""
+    window = middle_of(label)
+    objects, specks = (label > 0)[window], specks[window]
+    if not specks.any() or specks.all():
+        return objects
+    nearest = ndimage.distance_transform_edt(specks, return_distances=False, return_indices=True)
+    return objects[tuple(nearest)]
+
+
+def middle_of(label: np.ndarray) -> tuple[slice, ...]:
+    """Return the part of a label whose outlines are measured: all, or what is around its center if it is huge."""
+    return _window(label > 0, _LARGEST_SIDE[label.ndim])
+
+
+def _window(mask: np.ndarray, side: int) -> tuple[slice, ...]:
+    """Return the box of at most ``side`` pixels along each axis around the center of a mask."""
+    starts = [0] * mask.ndim
+    for axis, size in enumerate(mask.shape):
+        if size > side:
+            along = mask.sum(tuple(other for other in range(mask.ndim) if other != axis))
+            center = int(np.average(np.arange(size), weights=along)) if along.any() else size // 2
+            starts[axis] = min(max(0, center - side // 2), size - side)
+    return tuple(slice(start, start + side) for start in starts)
+
+
+def jaggedness(objects: np.ndarray, spacing: Sequence[float]) -> list[float]:
+    """Return for each axis what share of a volume differs from both neighbors along it, at equal distances.
+
+    The neighbors along all axes are as far away as those along the coarsest one. An image has no slices: no values.
+    """
+    if objects.ndim < 3:
+        return []
+    return [float(odd_slices(objects, spacing, axis).sum() / objects.sum()) for axis in range(objects.ndim)]
+
+
+def odd_slices(objects: np.ndarray, spacing: Sequence[float], axis: int) -> np.ndarray:
+    """Return which voxels differ from both of their neighbors along an axis."""
+    step = max(1, round(max(spacing) / spacing[axis]))
+    width = [(step, step) if other == axis else (0, 0) for other in range(objects.ndim)]
+    wide = np.moveaxis(np.pad(objects, width, mode="edge"), axis, 0)
+    before, here, after = wide[: -2 * step], wide[step:-step], wide[2 * step :]
+    return np.moveaxis((here != before) & (here != after), 0, axis)
+
+
+def slice_axis(jags: Sequence[float]) -> int:
+    """Return along which axis slices lie: the most jagged one if it is clearly so, otherwise the last."""
+    return int(np.argmax(jags)) if jags and _disagreement(jags) > 2 else -1
+
+
+def _disagreement(jags: Sequence[float]) -> float:
+    """Return how many times more jagged the first axis is than the second; 0.01 keeps the ratio of tiny ones low."""
+    if not jags:
+        return math.nan
+    *_, second, first = sorted(jags)
+    return (first + 0.01) / (second + 0.01)
+
+
+def planes_of(objects: np.ndarray, axis: int) -> np.ndarray:
+    """Return an image, or the slices of a volume with much of its objects, as ``(slices, height, width)``."""
+    if objects.ndim == 2:
+        return objects[None]
+    planes = np.moveaxis(objects, axis, 0)
+    areas = planes.sum((1, 2))
+    return planes[2 * areas >= areas.max()]
+
+
+def curvature(planes: np.ndarray, sigma: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return the curvature at all points of the outlines, positive where convex, and the length that each stands for.
+
+    The outlines are those of the slices smoothed by a Gaussian, at levels from a quarter to three quarters.
+    """
+    bend, length, _ = bends(planes, sigma)
+    return bend, length
+
+
+def bends(planes: np.ndarray, sigma: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return curvature and length as :func:`curvature` does, and the mask of the points that they are at."""
+    u = ndimage.gaussian_filter(planes.astype(np.float32), (0, sigma, sigma), mode="nearest")
+    dy, dx = _gradient(u)
+    (dyy, dyx), (_, dxx) = _gradient(dy), _gradient(dx)
+    steep = np.sqrt(dx**2 + dy**2)
+    on_outline = (np.abs(u - 0.5) < 0.25) & (steep > 0.02 / sigma)
+    dy, dx, dyy, dyx, dxx, steep = (values[on_outline] for values in (dy, dx, dyy, dyx, dxx, steep))
+    bend = -(dxx * dy**2 - 2 * dx * dy * dyx + dyy * dx**2) / steep**3
+    return np.clip(bend, -1 / sigma, 1 / sigma), 2 * steep, on_outline
+
+
+def _gradient(planes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return central differences along the last two axes, with replicated edges, also for a single row."""
+    return tuple(ndimage.correlate1d(planes, [-0.5, 0, 0.5], axis=axis, mode="nearest") for axis in (1, 2))
+
+
+def _mean(values: np.ndarray, weights: np.ndarray) -> float:
+    return float((values * weights).sum() / max(float(weights.sum()), 1e-12))
+
+
+def _gini(values: np.ndarray, weights: np.ndarray) -> float:
+    """Return 0 if all values are equal, and nearly 1 if few hold nearly all of their sum."""
+    order = np.argsort(values)
+    values, weights = values[order].astype(float), weights[order].astype(float)
+    total = float((values * weights).sum())
+    if not total:
+        return math.nan
+    held = np.concatenate([[0], np.cumsum(values * weights)]) / total
+    return float(1 - ((held[1:] + held[:-1]) * weights).sum() / weights.sum())
+
+
+def _dents(planes: np.ndarray) -> float:
+    """Return the share of the hulls' outlines that is an eighth of their radius, or two pixels, from the objects."""
+    far = [distance >= max(2, radius / 8) for _, _, distance, radius in hull_distances(planes)]
+    return float(np.concatenate(far).mean()) if far else math.nan
+
+
+def hull_distances(planes: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray, float]]:
+    """Yield for each object of each slice: slice, pixels of its hull's outline, their distances to it, its radius."""
+    for number, plane in enumerate(planes):
+        for box, component in components_of(plane):
+            if component.sum() < _SMALLEST_OBJECT:
+                continue
+            padded = np.pad(component, 1)
+            hull = fill_hull(padded)
+            outline = np.argwhere(hull & ~ndimage.binary_erosion(hull))
+            distance = ndimage.distance_transform_edt(~padded)[tuple(outline.T)]
+            yield number, outline - 1 + [part.start for part in box], distance, math.sqrt(hull.sum() / math.pi)
+
+
+def gaps_of(objects: np.ndarray) -> np.ndarray:
+    """Return what a Gaussian of a quarter of the objects' breadth would add to them: notches, slits and holes."""
+    area = sum(int(np.abs(np.diff(objects.astype(np.int8), axis=axis)).sum()) for axis in range(objects.ndim))
+    breadth = objects.ndim * float(objects.sum()) / max(1.0, 0.75 * area)  # a staircase is a third longer, or more
+    smooth = ndimage.gaussian_filter(objects.astype(np.float32), max(1.5, breadth / 4), mode="nearest")
+    return (smooth > 0.5) & ~objects
+
+
+class Repeats:
+    """Whether specks lie at the same places in labels of the same size: their correlation, 0 if by chance."""
+
+    def __init__(self) -> None:
+        self._sums: dict[tuple[int, ...], np.ndarray] = {}
+        self._shares: dict[tuple[int, ...], list[float]] = {}
+
+    def add(self, specks: np.ndarray) -> None:
+        """Add the specks of one label."""
+        total = self._sums.setdefault(specks.shape, np.zeros(specks.shape, np.uint16))
+        total += specks
+        self._shares.setdefault(specks.shape, []).append(float(specks.mean()))
+
+    def correlation(self) -> float:
+        """Return the mean correlation between the specks of two labels; NaN if no two have the same size."""
+        both = expected = largest = 0.0
+        pairs = 0
+        for shape, total in self._sums.items():
+            shares, counts = np.array(self._shares[shape]), total.astype(float)
+            both += float((counts * (counts - 1)).mean()) * total.size
+            expected += float(shares.sum() ** 2 - (shares**2).sum()) * total.size
+            deviations = np.sqrt(shares * (1 - shares))
+            largest += float(deviations.sum() ** 2 - (deviations**2).sum()) * total.size
+            pairs += len(shares) * (len(shares) - 1)
+        return (both - expected) / max(largest, 1e-12) if pairs else math.nan
