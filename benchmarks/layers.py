@@ -37,12 +37,12 @@ from torch.profiler import ProfilerActivity, profile
 
 from monai_iels import (
     ConvexCurveMotion,
-    CurvatureMotion,
     Evolution,
     GuidedDiffusion,
     HeatDiffusion,
     InverseEvolutionLayer,
 )
+from monai_iels.evolutions.curvature import CurvatureMotion
 from monai_iels.operators import balls
 
 REPEATS = 5

@@ -11,7 +11,7 @@
 
 """Inverse Evolution Layers for MONAI: train against what a network must not produce."""
 
-from monai_iels.evolutions import ConvexCurveMotion, CurvatureMotion, Evolution, GuidedDiffusion, HeatDiffusion
+from monai_iels.evolutions import ConvexCurveMotion, Evolution, GuidedDiffusion, HeatDiffusion
 from monai_iels.layers import ForwardEvolutionLayer, InverseEvolutionLayer
 from monai_iels.losses import (
     GradientEnergyLoss,
@@ -104,7 +104,6 @@ __all__ = [
     "CorruptLabelD",
     "CorruptLabelDict",
     "CorruptLabeld",
-    "CurvatureMotion",
     "CutLabel",
     "CutLabelD",
     "CutLabelDict",

@@ -16,7 +16,8 @@ import math
 import pytest
 import torch
 
-from monai_iels import CurvatureMotion, HeatDiffusion, InverseEvolutionLayer
+from monai_iels import HeatDiffusion, InverseEvolutionLayer
+from monai_iels.evolutions.curvature import CurvatureMotion
 
 
 def field(*shape, seed=0):

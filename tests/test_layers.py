@@ -22,12 +22,12 @@ from monai.data import MetaTensor
 
 from monai_iels import (
     ConvexCurveMotion,
-    CurvatureMotion,
     Evolution,
     ForwardEvolutionLayer,
     HeatDiffusion,
     InverseEvolutionLayer,
 )
+from monai_iels.evolutions.curvature import CurvatureMotion
 from monai_iels.evolutions.heat import _diffuse
 from monai_iels.operators.marching import _moving
 

@@ -52,7 +52,6 @@ def test_public_names():
         "CorruptLabelD",
         "CorruptLabelDict",
         "CorruptLabeld",
-        "CurvatureMotion",
         "CutLabel",
         "CutLabelD",
         "CutLabelDict",

@@ -231,8 +231,8 @@ def page_of_label_errors() -> str:
         "# Every method on every label error",
         "![What each method gains on each error](../figures/results_label_errors.png)",
         "Dice against clean labels; in brackets the paired difference to the U-Net alone, with its 95 % bootstrap\n"
-        "interval over seeds and cases. **Bold**: the interval leaves out zero. What the errors are: [Label errors, made to\n"
-        "order](../do/label_errors.md).",
+        "interval over seeds and cases. **Bold**: the interval leaves out zero.",
+        "What the errors are: [Label errors, made to order](../do/label_errors.md).",
     ]
     for name, table in tables_of_label_errors().items():
         errors, methods = [*table.group.unique()], [*table.variant.unique()]

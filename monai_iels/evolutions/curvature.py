@@ -59,7 +59,7 @@ class CurvatureMotion(Evolution):
 
     Example:
         >>> import torch
-        >>> from monai_iels import CurvatureMotion
+        >>> from monai_iels.evolutions.curvature import CurvatureMotion
         >>> y, x = torch.meshgrid(torch.arange(-20.0, 21.0), torch.arange(-20.0, 21.0), indexing="ij")
         >>> circle = (12 - torch.hypot(x, y))[None, None]
         >>> velocity = CurvatureMotion(epsilon=1e-3).velocity(circle)
