@@ -198,7 +198,7 @@ def test_the_command_prints_and_writes_what_trains(cells, tmp_path, monkeypatch,
     study = read_study(out / "study.yaml")
     check_overrides(study)
     assert study.bundle == BUNDLES / "wbc"
-    assert list(study.variants) == ["U-Net", "U-Net + heat layer", "generalized cross-entropy", "majority filter"]
+    assert list(study.variants) == ["U-Net", "generalized cross-entropy", "U-Net + heat layer", "majority filter"]
 
     files = [str(BUNDLES / "wbc" / "configs" / "train.json"), str(out / "override.yaml")]
     assert yaml.safe_load((out / "override.yaml").read_text("utf-8"))["iel_gain"] == 15
