@@ -23,7 +23,7 @@ from monai.bundle import ConfigParser, create_workflow
 from monai.data import MetaTensor
 from PIL import Image
 
-from monai_iels import BiteLabel, CorruptLabel, GrowLabel, HeatDiffusion, MarkovLabel, PolygonLabel, WobbleLabel
+from monai_iels import BiteLabel, CorruptLabel, GrowLabel, MarkovLabel, PolygonLabel, WobbleLabel
 from monai_iels._cli import main
 from monai_iels.advice import advise, labels_in_folder, labels_of_source
 from monai_iels.advice._diagnosis import (
@@ -201,12 +201,12 @@ def test_the_command_prints_and_writes_what_trains(cells, tmp_path, monkeypatch,
     assert list(study.variants) == ["U-Net", "generalized cross-entropy", "U-Net + heat layer", "majority filter"]
 
     files = [str(BUNDLES / "wbc" / "configs" / "train.json"), str(out / "override.yaml")]
-    assert yaml.safe_load((out / "override.yaml").read_text("utf-8"))["iel_gain"] == 15
+    assert yaml.safe_load((out / "override.yaml").read_text("utf-8"))["loss"] == "@generalized_cross_entropy"
     small = options("wbc", tmp_path / "run", dataset_dir=str(root), features=FEATURES, epochs=1)
     workflow = create_workflow(config_file=files, workflow_type="train", **small)
     workflow.run()
-    layer = workflow.parser.get_parsed_content("layer")
-    assert (layer.evolution, layer.steps) == (HeatDiffusion(2.0), 20)
+    assert "GeneralizedCrossEntropyLoss" in repr(workflow.parser.get_parsed_content("loss"))
+    assert workflow.parser.get_parsed_content("layer").steps == 0
     assert (tmp_path / "run" / "model.pt").exists()
 
 

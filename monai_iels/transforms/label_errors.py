@@ -26,7 +26,6 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 import numpy as np
-from monai.transforms import Transform
 from monai.utils import optional_import
 from scipy import ndimage
 
@@ -519,7 +518,7 @@ class MixAnnotators(LabelError):
 
     def __init__(
         self,
-        annotators: Sequence[Transform | None],
+        annotators: Sequence[LabelTransform | None],
         shares: Sequence[float] | None = None,
         seed: int = 0,
         ignore_index: int | None = None,
