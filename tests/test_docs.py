@@ -182,7 +182,7 @@ def test_the_reference_has_every_public_name():
     rooms = {f"monai_iels.{name}" for name in ("handlers", "tracking", "data", "bundle", "advice", "study", "registry")}
     assert rooms <= set(re.findall(r"automodule:: (\S+)", REFERENCE))
     aliases = {name for name in monai_iels.__all__ if name.endswith(("D", "Dict"))}
-    assert set(monai_iels.__all__) - aliases == set(re.findall(r"autoclass:: (\S+)", REFERENCE))
+    assert set(monai_iels.__all__) - aliases == set(re.findall(r"autoclass:: (\w+)$", REFERENCE, re.MULTILINE))
     assert all(getattr(monai_iels, name).__doc__ for name in monai_iels.__all__)
 
 
