@@ -204,6 +204,7 @@ class FillHulld(_EachKey):
 class _LabelErrord(_EachKey):
     """A label error of each key: ``keys``, then the arguments of the array transform."""
 
+    backend = LabelTransform.backend
     array: type[LabelTransform]
 
     def __init__(self, keys: KeysCollection, *args: Any, allow_missing_keys: bool = False, **kwargs: Any) -> None:
@@ -214,63 +215,54 @@ class _LabelErrord(_EachKey):
 class CocoLabeld(_LabelErrord):
     """Dictionary-based version of :class:`CocoLabel`: ``keys``, then its arguments, and ``allow_missing_keys``."""
 
-    backend = CocoLabel.backend
     array = CocoLabel
 
 
 class CutLabeld(_LabelErrord):
     """Dictionary-based version of :class:`CutLabel`: ``keys``, then its arguments, and ``allow_missing_keys``."""
 
-    backend = CutLabel.backend
     array = CutLabel
 
 
 class GrowLabeld(_LabelErrord):
     """Dictionary-based version of :class:`GrowLabel`: ``keys``, then its arguments, and ``allow_missing_keys``."""
 
-    backend = GrowLabel.backend
     array = GrowLabel
 
 
 class MarkovLabeld(_LabelErrord):
     """Dictionary-based version of :class:`MarkovLabel`: ``keys``, then its arguments, and ``allow_missing_keys``."""
 
-    backend = MarkovLabel.backend
     array = MarkovLabel
 
 
 class MixAnnotatorsd(_LabelErrord):
     """Dictionary-based version of :class:`MixAnnotators`: ``keys``, then its arguments, and ``allow_missing_keys``."""
 
-    backend = MixAnnotators.backend
     array = MixAnnotators
 
 
 class OmitObjectsd(_LabelErrord):
     """Dictionary-based version of :class:`OmitObjects`: ``keys``, then its arguments, and ``allow_missing_keys``."""
 
-    backend = OmitObjects.backend
     array = OmitObjects
 
 
 class PolygonLabeld(_LabelErrord):
     """Dictionary-based version of :class:`PolygonLabel`: ``keys``, then its arguments, and ``allow_missing_keys``."""
 
-    backend = PolygonLabel.backend
     array = PolygonLabel
 
 
 class ScaleLabeld(_LabelErrord):
     """Dictionary-based version of :class:`ScaleLabel`: ``keys``, then its arguments, and ``allow_missing_keys``."""
 
-    backend = ScaleLabel.backend
     array = ScaleLabel
 
 
 class WobbleLabeld(_LabelErrord):
     """Dictionary-based version of :class:`WobbleLabel`: ``keys``, then its arguments, and ``allow_missing_keys``."""
 
-    backend = WobbleLabel.backend
     array = WobbleLabel
 
 
