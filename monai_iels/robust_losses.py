@@ -212,8 +212,9 @@ class StudentTLoss(nn.Module):
         distance = (known * squares).flatten(1).sum(1) / 2
         dimension = known.flatten(1).sum(1).to(distance) * (input.shape[1] - 1)
         nu = self.nu.to(distance)
-        normalizer = torch.lgamma(nu / 2) - torch.lgamma((nu + dimension) / 2) + dimension / 2 * (math.pi * nu).log()
-        likelihood = normalizer + (nu + dimension) / 2 * torch.log1p(distance / nu)
+        # Equation 4 with log(nu) and log(1 + |r|^2 / nu) taken together: apart, their derivatives by nu nearly cancel.
+        tail = nu / 2 * torch.log1p(distance / nu) + dimension / 2 * (math.pi * (nu + distance)).log()
+        likelihood = torch.lgamma(nu / 2) - torch.lgamma((nu + dimension) / 2) + tail
         return (likelihood / dimension.clamp(min=1)).mean()
 
     def extra_repr(self) -> str:
