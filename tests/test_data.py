@@ -847,6 +847,19 @@ def test_a_gray_mask_in_several_channels_is_read(mode, copy):
     torch.testing.assert_close(_load("wbc")(case)["label"].as_tensor(), expected.as_tensor())
 
 
+@pytest.mark.parametrize("palette", [[0, 0, 0, 128, 0, 0, 0, 128, 0], [0, 0, 0, 128, 128, 128, 255, 255, 255]])
+def test_a_palette_with_colors_gives_its_indices_and_a_gray_one_its_grays(palette, tmp_path):
+    classes = np.array([[0, 1], [2, 1]], np.uint8)
+    mask = Image.fromarray(classes)
+    mask.putpalette(palette)
+    mask.save(tmp_path / "mask.png")
+    assert Image.open(tmp_path / "mask.png").mode == "P"
+    is_gray = palette[3] == palette[4]
+    expected = np.array(palette[::3])[classes] if is_gray else classes
+    read = LoadFiled("label", GREY)({"label": str(tmp_path / "mask.png")})["label"][0].numpy().T  # the width is first
+    np.testing.assert_array_equal(read, expected)
+
+
 def test_label_values_of_bytes():
     label = torch.tensor([0, 128, 255, 128], dtype=torch.uint8)
     classes = LabelValuesd("label", [0, 128, 255])({"label": label})["label"]
@@ -1786,6 +1799,15 @@ def test_a_case_that_the_table_lacks(patients, tmp_path):
     table.write_text(table.read_text().replace("p07_1,", "p99_1,").replace("p08_0,", "p08_0.png,"))
     with pytest.raises(ValueError, match=r"patients.csv for 1 of 60 images: p07_1.png; add it to the table"):
         paired_datalists(tmp_path / "copy", group="patient", table="patients.csv")
+
+
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_a_table_of_another_country(separator, patients, tmp_path):
+    shutil.copytree(patients, tmp_path / "copy")
+    table = tmp_path / "copy" / "patients.csv"
+    expected = paired_datalists(tmp_path / "copy", group="patient", table="patients.csv")
+    table.write_text("\ufeff" + table.read_text().replace(",", separator), encoding="utf-8")
+    assert paired_datalists(tmp_path / "copy", group="patient", table="patients.csv") == expected
 
 
 def test_a_split_that_exists_already(patients, tmp_path):

@@ -306,7 +306,9 @@ def test_list_promote_export(cells, server, tmp_path, capsys):
     assert "champion" in out
     assert main(["registry", "promote", "cells", "1", "--alias", "tested", *where]) == 0
     client = mlflow.MlflowClient(server.uri, server.uri)
-    assert client.get_model_version_by_alias("cells", "tested").version == "1"
+    tested = client.get_model_version_by_alias("cells", "tested")
+    assert tested.version == "1"
+    assert f"{float(tested.tags['val_mean_dice']):.4f}" in out
     assert main(["registry", "export", "cells", "1", str(tmp_path / "back" / "model.pt"), *where]) == 0
     weights = torch.load(tmp_path / "back" / "model.pt", weights_only=True)
     torch.testing.assert_close(weights, torch.load(cells / "model.pt", weights_only=True))

@@ -275,6 +275,7 @@ def test_commands_work_also_where_no_environment_is_activated(tmp_path, monkeypa
     elsewhere = how_to_look("sqlite:////a b/mlflow.db", "1", "r").splitlines()
     assert elsewhere[0] == f"  {shlex.quote(sys.executable)} -m{look[0].removeprefix(' ')}"
     assert elsewhere[1:] == look[1:]
+    assert not any("mlflow ui" in line for line in how_to_look("http://127.0.0.1:5000", "1", "r").splitlines())
 
 
 def test_a_loader_killed_while_it_hands_over_a_batch_is_explained():

@@ -65,7 +65,7 @@ _CANNOT_TELL = """What this cannot tell:
 - Objects that are ragged by nature, such as vessels, may be called ragged or bitten. The limits were chosen on white
   blood cells, nuclei and the hippocampus.
 - If labels have several errors, only one is named.
-- Gains in Dice are of one data set, white blood cells, with errors made to order. Only a study on your data tells."""
+- Gains in Dice are of other data, with artificial errors and small networks. Only a study on your data tells."""
 
 
 def report(diagnosis: Diagnosis, settings: Sequence[Setting]) -> str:
@@ -113,5 +113,5 @@ def _belief(diagnosis: Diagnosis) -> str:
     return (
         f"Believed: {diagnosis.answer} ({diagnosis.certainty}): {_MEANINGS[diagnosis.answer]}.\n"
         f"Runner-up: {diagnosis.runner_up}. "
-        f"If labels are drawn again from these, {diagnosis.share:.0%} of the sets get the same answer."
+        f"In {100 * diagnosis.share:.0f} % of random re-draws of these labels the answer is the same."
     )

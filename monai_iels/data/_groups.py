@@ -30,7 +30,7 @@ def groups_of(files: Sequence[str], group: str, table: Path | None) -> list[str]
     Args:
         files: the names of the image files.
         group: a regular expression, whose first group in a name is the patient; or a column of ``table``.
-        table: a CSV file. Its first column holds the names of the image files, with or without their endings.
+        table: a file of values separated by commas, semicolons or tabs. Its first column holds the names of the image files, with or without their endings.
 
     Raises:
         ValueError: if the expression or the column cannot be used, or leaves only one group.
@@ -85,7 +85,9 @@ def _by_expression(files: Sequence[str], expression: str) -> list[str]:
 
 def _by_column(files: Sequence[str], key: str, column: str, table: Path) -> list[str]:
     with opening(table), table.open(newline="", encoding="utf-8-sig") as stream:
-        rows = list(csv.DictReader(stream))
+        first = stream.readline()
+        separator = max(",;\t", key=first.count)  # spreadsheets write what is usual in their country
+        rows = list(csv.DictReader([first, *stream], delimiter=separator))
     columns = list(rows[0]) if rows else []
     if column not in columns[1:]:
         raise ValueError(f"{key} must be a column of {table} after the first ({', '.join(columns)}), got '{column}'")

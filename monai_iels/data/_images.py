@@ -85,11 +85,13 @@ def read_file(file: Any, reader: ImageReader) -> MetaTensor:
 
 
 def as_mask(image: Image.Image) -> Image.Image:
-    """Return a mask in 8 bits of gray.
+    """Return a mask in 8 bits of gray: brightness, or the indices of a palette with colors, as LabelMe and VOC have.
 
     Raises:
         ValueError: if values would be lost: for more bits, colors, or transparency.
     """
+    if image.mode == "P" and any(len(set(color)) > 1 for color in np.reshape(image.getpalette("RGB"), (-1, 3)).tolist()):
+        return Image.fromarray(np.asarray(image))
     if image.mode in ("1", "L", "P"):
         return image.convert("L")
     if image.mode in ("LA", "RGB", "RGBA"):

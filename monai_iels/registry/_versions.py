@@ -49,7 +49,8 @@ def list_versions() -> list[Version]:
         for version in sorted(versions, key=lambda v: int(v.version)):
             tags, number = version.tags, str(version.version)
             data = tags.get("source", "") + (" (synthetic)" if tags.get("dataset_synthetic") == "True" else "")
-            found.append(Version(model.name, number, tags.get(KEY_METRIC, "")[:6], data, tuple(aliases[number])))
+            dice = f"{float(tags[KEY_METRIC]):.4f}" if KEY_METRIC in tags else ""
+            found.append(Version(model.name, number, dice, data, tuple(aliases[number])))
     return found
 
 

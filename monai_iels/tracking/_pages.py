@@ -64,10 +64,11 @@ def _ui_command(program: str, address: str) -> str:
 
 def how_to_look(address: str, experiment_id: str, run_id: str = "") -> str:
     """Return the command and the pages of an experiment, and of one of its runs if it is given, one per line."""
-    host = address if _is_server(address) else _LOCAL
+    is_server = _is_server(address)
+    host = address if is_server else _LOCAL
     lines = [f"{_page(host, experiment_id, run_id)} (this run)"] if run_id else []
     lines.append(f"{_page(host, experiment_id)} (all runs)")
-    if host == _LOCAL:
+    if not is_server:
         lines.insert(0, _ui_command(script_command("mlflow"), address))
     return "\n".join(f"  {line}" for line in lines)
 

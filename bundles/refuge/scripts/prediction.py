@@ -235,8 +235,8 @@ def check_weights(
         name = min(different)
         raise RunError(
             f"{file}: these are weights of another network ('{name}' is {found.get(name, 'missing')} in the file and "
-            f"{wanted.get(name, 'missing')} in the network); set --features as in the training, or use the "
-            "inference.json that it wrote"
+            f"{wanted.get(name, 'missing')} in the network); set --features as in the training that wrote the file; "
+            "its inference.json has them"
         )
     return content
 
