@@ -38,6 +38,7 @@ from monai_iels.metrics import RoughnessMetric
 _MOST_COLUMNS = 5  # with more, the text of a sheet is too small on a page
 _NAMES_AS_THEY_ARE = rc_context({"text.parse_math": False})  # a name with two $ is no formula
 _LINE_STYLES = ("-", "--", ":")
+_LINE_COLORS = ("#7f7f7f", "#d95f02", "#1b9e77", "#7570b3", "#386cb0", "#a6761d", "#e7298a", "#66a61e", "#e6ab02")
 _METRICS = {title: name for name, title in SHOWN_METRICS.items() if "IoU" not in title}
 
 Colors = Sequence[Sequence[int]] | None
@@ -303,6 +304,8 @@ def _measured(history: pd.DataFrame) -> dict[str, str]:
 def study_curves(groups: Mapping[str, Mapping[str, Sequence[pd.DataFrame]]], file: Path) -> None:
     """Plot all metrics over the epochs: one row of plots per group, one line per variant, in one color everywhere.
 
+    The first variant is gray.
+
     Args:
         groups: for each group and variant, one table per seed, with metrics as columns and epochs as index.
         file: the PNG file.
@@ -333,7 +336,8 @@ def _plot_variants(
     truth = pd.Series(dtype=float)
     for name, histories in variants.items():
         seeds = pd.concat([history[metric] for history in histories], axis="columns").dropna()
-        color, style = f"C{places[name] % 10}", _LINE_STYLES[places[name] // 10 % 3]
+        color = _LINE_COLORS[places[name] % len(_LINE_COLORS)]
+        style = _LINE_STYLES[places[name] // len(_LINE_COLORS) % len(_LINE_STYLES)]
         axis.plot(seeds.mean(axis="columns"), label=name, color=color, linestyle=style)
         low, high = seeds.min(axis="columns"), seeds.max(axis="columns")
         axis.fill_between(seeds.index, low, high, color=color, alpha=0.15, lw=0)

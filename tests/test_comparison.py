@@ -109,6 +109,7 @@ def test_groups_are_compared_within_themselves(groups, tmp_path):
     assert table["dice"].tolist() == pytest.approx([0.91, 0.81, 0.51, 0.71])
     assert table["dice_deviation"].tolist() == pytest.approx([0.02 / np.sqrt(2)] * 4)
     assert table["dice_stopped_early"].tolist() == pytest.approx([0.81, 0.71, 0.41, 0.61])
+    assert table["dice_best"].tolist() == [0.6] * 4
     assert table["seconds_of_fastest_epoch"].tolist() == [2.0] * 4
     assert table["roughness_of_truth"].tolist() == [0.01] * 4
     page = write_report(groups, tmp_path).read_text()

@@ -62,7 +62,7 @@ def tiny(tmp_path_factory):
     """Run a study of which one variant fails, interrupted once, and return its file and folder."""
     folder = tmp_path_factory.mktemp("a study")
     drawn = {**TINY, "pictures": True}
-    variants = {"U-Net": {**drawn, "iel_steps": 0}, "U-Net + IEL": drawn, "broken": {**TINY, "loss": "$1 / 0"}}
+    variants = {"U-Net": {**drawn, "iel_steps": 0}, "U-Net + layer": drawn, "broken": {**TINY, "loss": "$1 / 0"}}
     shutil.copytree(BUNDLES / "wbc", folder / "bundles" / "wbc")
     new_database(folder / "bundles" / "mlflow")
     file = write_study(folder / "tiny.yaml", variants, bundle=str(folder / "bundles" / "wbc"))
@@ -92,7 +92,7 @@ def test_an_interrupted_study_goes_on(tiny):
     assert "left" in log
     assert re.search(r"^U-Net, seed 1 +epoch 4/4  loss .* Dice ", log, re.MULTILINE)
     statuses = {path.parent.name + path.name: Journal(path / "tracking").status() for path in out.glob("*/seed-*")}
-    assert sorted(statuses) == sorted(f"{v}seed-{s}" for v in ("u-net", "u-net-iel", "broken") for s in (0, 1))
+    assert sorted(statuses) == sorted(f"{v}seed-{s}" for v in ("u-net", "u-net-layer", "broken") for s in (0, 1))
     assert {name: status for name, status in statuses.items() if "broken" not in name} == {
         name: "FINISHED" for name in statuses if "broken" not in name
     }
@@ -122,11 +122,11 @@ def test_runs_are_nested_under_one_parent(tiny):
     client = mlflow.MlflowClient(local_database(out.parent / "bundles" / "mlflow"))  # as for a training
     parent = client.get_run(Journal(out / "tracking").progress().run_id)
     assert parent.info.status == "FAILED"
-    assert parent.data.tags["mlflow.note.content"].startswith("Compares U-Net, U-Net + IEL")
+    assert parent.data.tags["mlflow.note.content"].startswith("Compares U-Net, U-Net + layer")
     runs = client.search_runs([parent.info.experiment_id], f"tags.`mlflow.parentRunId` = '{parent.info.run_id}'")
     finished = [r for r in runs if r.info.status == "FINISHED"]  # one that was killed before its first checkpoint stays
     assert sorted((r.data.tags["study.variant"], r.data.tags["study.seed"]) for r in finished) == [
-        (variant, seed) for variant in ("U-Net", "U-Net + IEL") for seed in ("0", "1")
+        (variant, seed) for variant in ("U-Net", "U-Net + layer") for seed in ("0", "1")
     ]
 
 
@@ -135,7 +135,7 @@ def test_the_report_s_numbers_are_those_of_the_raw_runs(tiny):
     with (out / "table.csv").open(newline="") as stream:
         rows = {row["variant"]: row for row in csv.DictReader(stream)}
     dice = {}
-    for variant, slug in (("U-Net", "u-net"), ("U-Net + IEL", "u-net-iel")):
+    for variant, slug in (("U-Net", "u-net"), ("U-Net + layer", "u-net-layer")):
         per_seed, early = [], []
         for seed in (0, 1):
             with (out / slug / f"seed-{seed}" / "cases.csv").open(newline="") as stream:
@@ -149,9 +149,9 @@ def test_the_report_s_numbers_are_those_of_the_raw_runs(tiny):
         assert float(rows[variant]["dice"]) == pytest.approx(np.mean(per_seed), abs=1e-4)
         assert float(rows[variant]["dice_deviation"]) == pytest.approx(np.std(per_seed, ddof=1), abs=1e-4)
         assert float(rows[variant]["dice_stopped_early"]) == pytest.approx(np.mean(early), abs=1e-4)
-    gain = dice["U-Net + IEL"] - dice["U-Net"]
-    assert float(rows["U-Net + IEL"]["dice_gain"]) == pytest.approx(gain, abs=1e-4)
-    assert float(rows["U-Net + IEL"]["dice_gain_low"]) <= gain <= float(rows["U-Net + IEL"]["dice_gain_high"])
+    gain = dice["U-Net + layer"] - dice["U-Net"]
+    assert float(rows["U-Net + layer"]["dice_gain"]) == pytest.approx(gain, abs=1e-4)
+    assert float(rows["U-Net + layer"]["dice_gain_low"]) <= gain <= float(rows["U-Net + layer"]["dice_gain_high"])
 
 
 def test_a_failing_variant_is_reported(tiny):
@@ -171,7 +171,7 @@ def test_a_study_ends_with_its_table_its_files_and_what_to_type_next(tiny):
     _, out, (_, (_, log)) = tiny
     with (out / "table.csv").open(newline="") as stream:
         rows = {row["variant"]: row for row in csv.DictReader(stream)}
-    for name in ("U-Net", "U-Net + IEL"):
+    for name in ("U-Net", "U-Net + layer"):
         numbers = [f"{float(rows[name][key]):.3f}" for key in ("dice", "roughness", "convexity")]
         assert re.search(rf"^{re.escape(name)} +{' +'.join(numbers)}$", log, re.MULTILINE)
     truth = float(rows["U-Net"]["roughness_of_truth"])
@@ -192,10 +192,10 @@ def test_a_study_ends_with_its_table_its_files_and_what_to_type_next(tiny):
 
 def test_the_same_seed_gives_the_same_numbers(tiny, tmp_path):
     _, out, _ = tiny
-    arguments = json.loads((out / "u-net-iel" / "seed-1" / "arguments.json").read_text())
+    arguments = json.loads((out / "u-net-layer" / "seed-1" / "arguments.json").read_text())
     arguments.update(output_dir=str(tmp_path), track=False, run_tags={})
     run(arguments.pop("config_file"), **arguments)
-    again, before = (history(folder) for folder in (tmp_path, out / "u-net-iel" / "seed-1"))
+    again, before = (history(folder) for folder in (tmp_path, out / "u-net-layer" / "seed-1"))
     assert [row["val_mean_dice"] for row in again] == [row["val_mean_dice"] for row in before]
 
 

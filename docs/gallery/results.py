@@ -30,46 +30,46 @@ ALONE, LAYER = "#7f7f7f", "#d95f02"
 # study, group, variant without and with the layer, by kind of labels and line of the figure
 WITH_AND_WITHOUT = {
     "Noise at the same places in all labels": {
-        "white blood cells, 10 %": ("wbc-noisy_labels", "shared 2x2 noise, 10 %", "U-Net", "U-Net + IEL"),
-        "the same, wider network": ("wbc-wider_network", "", "U-Net", "U-Net + IEL"),
-        "nuclei, 20 %, gain 237": ("dsb2018-other_methods", "", "U-Net", "U-Net + IEL"),
-        "nuclei, 20 %, gain 15, wider": ("dsb2018-wider_network", "", "U-Net", "U-Net + IEL"),
-        "hippocampus (3-D), 20 %": ("hippocampus-noisy_labels", "shared 2x2x2 noise, 20 %", "U-Net", "U-Net + IEL"),
-        "synthetic vessels, 50 %": ("drive-weight_penalty", "", "U-Net", "U-Net + IEL"),
+        "white blood cells, 10 %": ("wbc-noisy_labels", "shared 2x2 noise, 10 %", "U-Net", "U-Net + layer"),
+        "the same, wider network": ("wbc-wider_network", "", "U-Net", "U-Net + layer"),
+        "nuclei, 20 %, gain 237": ("dsb2018-other_methods", "", "U-Net", "U-Net + layer"),
+        "nuclei, 20 %, gain 15, wider": ("dsb2018-wider_network", "", "U-Net", "U-Net + layer"),
+        "hippocampus (3-D), 20 %": ("hippocampus-noisy_labels", "shared 2x2x2 noise, 20 %", "U-Net", "U-Net + layer"),
+        "synthetic vessels, 50 %": ("drive-weight_penalty", "", "U-Net", "U-Net + layer"),
     },
     "Noise that differs from image to image": {
-        "white blood cells, 10 % ": ("wbc-noisy_labels", "2x2 noise of each image, 10 %", "U-Net", "U-Net + IEL"),
-        "synthetic vessels, 50 % ": ("drive-weight_penalty", "noise of each image", "U-Net", "U-Net + IEL"),
+        "white blood cells, 10 % ": ("wbc-noisy_labels", "2x2 noise of each image, 10 %", "U-Net", "U-Net + layer"),
+        "synthetic vessels, 50 % ": ("drive-weight_penalty", "noise of each image", "U-Net", "U-Net + layer"),
     },
     "Clean labels": {
-        "white blood cells": ("wbc-noisy_labels", "clean labels", "U-Net", "U-Net + IEL"),
+        "white blood cells": ("wbc-noisy_labels", "clean labels", "U-Net", "U-Net + layer"),
         "nuclei, gain 15 (one seed)": ("dsb2018-gain", "clean labels", "gain 1 (no layer)", "gain 15 (15 steps)"),
         "nuclei, gain 237 (one seed)": ("dsb2018-gain", "clean labels", "gain 1 (no layer)", "gain 237 (30 steps)"),
-        "synthetic vessels, gain 6": ("drive-number_of_layers", "", "U-Net", "10 layers"),
+        "synthetic vessels, gain 6": ("drive-number_of_layers", "", "U-Net", "10 steps"),
     },
     "Labels with dents (curve motion)": {
-        "synthetic optic discs, 60 steps": ("refuge-convexity", "", "U-Net", "U-Net + 60 layers, central"),
-        "nuclei, 60 steps": ("dsb2018-convexity", "", "U-Net", "U-Net + 60 layers, central"),
+        "synthetic optic discs, 60 steps": ("refuge-convexity", "", "U-Net", "U-Net + 60 steps, central"),
+        "nuclei, 60 steps": ("dsb2018-convexity", "", "U-Net", "U-Net + 60 steps, central"),
         "hull of the hippocampus (3-D), 60 steps": (
             "hippocampus-convexity",
             "labels with dents",
             "U-Net",
-            "U-Net + 60 layers, central",
+            "U-Net + 60 steps, central",
         ),
     },
     "Clean labels (curve motion)": {
-        "nuclei, 60 steps ": ("dsb2018-convexity", "clean labels", "U-Net", "U-Net + 60 layers, central"),
+        "nuclei, 60 steps ": ("dsb2018-convexity", "clean labels", "U-Net", "U-Net + 60 steps, central"),
         "hull of the hippocampus (3-D), 60 steps ": (
             "hippocampus-convexity",
             "clean labels",
             "U-Net",
-            "U-Net + 60 layers, central",
+            "U-Net + 60 steps, central",
         ),
     },
 }
 METHODS = {
     "U-Net": ("U-Net", ALONE, "o"),
-    "U-Net + layer": ("U-Net + IEL", LAYER, "D"),
+    "U-Net + layer": ("U-Net + layer", LAYER, "D"),
     "majority filter": ("majority filter", "#1b9e77", "s"),
     "generalized cross-entropy": ("generalized cross-entropy", "#7570b3", "^"),
     "gradient loss": ("gradient loss, weight 1", "#386cb0", "v"),

@@ -41,7 +41,8 @@ def compare_variants(results: Results) -> pd.DataFrame:
     """Return one row per variant: means and standard deviations over seeds, and the difference to the group's baseline.
 
     The standard deviation is that of the means of the seeds; it is NaN for a single seed. Columns that contain
-    ``_stopped_early`` are of the epoch that early stopping would choose.
+    ``_stopped_early`` are of the epoch that early stopping would choose; those that contain ``_best`` of the epoch that
+    clean validation labels would choose.
     """
     rows = []
     for group, variants in by_group(results.variants).items():
@@ -65,6 +66,8 @@ def _compare(results: Results, variant: str, baseline: str) -> dict[str, Any]:
         if variant != baseline:
             gain = _gain(scores[KEY_METRIC], _all_cases(results.finished(baseline), tables)[KEY_METRIC])
         row[f"dice{suffix}_gain"], row[f"dice{suffix}_gain_low"], row[f"dice{suffix}_gain_high"] = gain
+    best = pd.Series([run.history[KEY_METRIC].max() for run in runs], dtype=float)
+    row["dice_best"], row["dice_best_deviation"] = best.mean(), best.std(ddof=1)
     of_sets = pd.Series([_mean_of_last(run, SET_METRIC) for run in runs if SET_METRIC in run.history])
     if len(of_sets):
         row["set_iou"], row["set_iou_deviation"] = of_sets.mean(), of_sets.std(ddof=1)

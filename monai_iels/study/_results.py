@@ -86,6 +86,12 @@ class Results(StudySummary):
         """Return all trainings of a variant."""
         return [run for run in self.runs if run.variant == variant]
 
+    @property
+    def last_epochs(self) -> list[int]:
+        """The epochs that the means are over, or none if they differ between trainings."""
+        validated = {tuple(run.history[KEY_METRIC].dropna().index[-LAST_EPOCHS:]) for run in self.runs if run.finished}
+        return list(validated.pop()) if len(validated) == 1 else []
+
     def finished(self, variant: str) -> list[RunResult]:
         """Return the trainings of a variant that finished."""
         return [run for run in self.of_variant(variant) if run.finished]
