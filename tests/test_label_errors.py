@@ -24,6 +24,7 @@ from skimage.metrics import hausdorff_distance
 import monai_iels
 from monai_iels import (
     CocoLabel,
+    CorruptLabel,
     CutLabel,
     GrowLabel,
     MarkovLabel,
@@ -106,8 +107,23 @@ class TestEach:
     def test_an_empty_and_a_full_label_have_no_outline_to_draw_wrongly(self, error, dims):
         empty = torch.zeros_like(label_of(dims))
         assert torch.equal(error(empty), empty)
-        changed = error(torch.ones_like(empty))
-        assert set(changed.unique().tolist()) <= {0.0, 1.0}
+        full = torch.ones_like(empty)
+        changed = error(full)
+        if isinstance(error, CutLabel | OmitObjects | CocoLabel | MarkovLabel):  # these do not need an outline
+            assert set(changed.unique().tolist()) <= {0.0, 1.0}
+        else:
+            assert torch.equal(changed, full)
+
+    def test_no_class_appears_around_objects_of_another(self, error, dims):
+        label = torch.zeros(1, *((64, 48) if dims == 2 else (48, 32, 16)))
+        shape = tuple(label.shape[1:])
+        centers = [(16, 24), (48, 24)] if dims == 2 else [(12, 16, 8), (36, 16, 8)]
+        for number, center in enumerate(centers, 1):
+            label[0][torch.from_numpy(ball(7, center, shape))] = number
+        changed = error(label)[0]
+        middle = shape[0] // 2
+        assert set(changed[: middle - 8].unique().tolist()) <= {0.0, 1.0}
+        assert set(changed[middle + 8 :].unique().tolist()) <= {0.0, 2.0}
 
     def test_a_tiny_label(self, error, dims):
         tiny = torch.zeros(1, *(5,) * dims)
@@ -216,7 +232,36 @@ def test_scale_changes_the_area_of_a_share_of_the_images():
     assert 0.2 < (rounded == 1.5).mean() < 0.5
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_equal_objects_are_scaled_alike_wherever_they_are(seed):
+    label = torch.zeros(1, 160, 160)
+    for y, x in np.ndindex(10, 10):
+        label[0][torch.from_numpy(ball(3.5, (8 + 16 * y, 8 + 16 * x), (160, 160)))] = 1
+    scaled = ScaleLabel(1.0, 0.5, seed=seed)(label)[0]
+    areas = scaled.unfold(0, 16, 16).unfold(1, 16, 16).sum((2, 3))
+    before = label.sum() / 100
+    assert areas.mean() / before == pytest.approx(1.5 if areas.mean() > before else 0.5, abs=0.01)
+    for half in (areas[:5], areas[5:], areas[:, :5], areas[:, 5:]):
+        assert half.mean() == pytest.approx(areas.mean().item(), rel=0.05)
+
+
+@pytest.mark.parametrize(("spacing", "distance", "pixels"), [(1.1, 3.3, 3), (0.1, 0.3, 3), (0.7, 4.9, 7)])
+def test_a_distance_of_whole_pixels_is_reached_whatever_the_spacing(spacing, distance, pixels):
+    label = torch.zeros(1, 40, 40)
+    label[:, 15:25, :] = 1
+    grown = GrowLabel(distance)(with_file(label, spacing=spacing))
+    assert grown[0, :, 0].sum() == 10 + 2 * pixels
+    shrunk = GrowLabel(-distance)(with_file(grown.as_tensor(), spacing=spacing))
+    assert torch.equal(shrunk.as_tensor(), label)
+
+
 class TestPolygon:
+    def test_what_two_polygons_cover_is_no_hole(self):
+        squares = np.zeros((32, 48), bool)
+        squares[8:24, 6:22] = squares[8:24, 26:42] = True
+        larger = redrawn(squares, lambda outline: 1.5 * outline - 0.5 * outline.mean(0), -1)
+        assert larger[8:24, 6:42].all()
+
     def test_corners_are_on_the_outline_and_everything_is_inside_of_their_hull(self):
         disc = torch.from_numpy(ball(24, (32, 32), (64, 64)))[None].double()
         for every in (6, 12, 24):
@@ -309,9 +354,22 @@ def test_annotators_have_their_shares():
     assert counts == [pytest.approx(100, abs=20), pytest.approx(50, abs=20), pytest.approx(50, abs=20)]
 
 
+def test_annotators_know_what_no_class_is():
+    label = torch.zeros(1, 16, 16)
+    label[:, 4:8, 4:8] = 255
+    for mixed in (MixAnnotators([GrowLabel(1.0, ignore_index=255)]), MixAnnotators([GrowLabel(1.0)]).keeping(255)):
+        assert torch.equal(mixed(label), label)
+    assert GrowLabel(1.0, ignore_index=7).keeping(255).ignore_index == 7
+    with pytest.raises(ValueError, match=r"one `ignore_index` for all annotators, got \[7, 255\]"):
+        MixAnnotators([GrowLabel(1.0, ignore_index=255), None], ignore_index=7)
+    with pytest.raises(ValueError, match="with the classes 0 to 1"):
+        MixAnnotators([CorruptLabel(num_classes=2)])(torch.full((1, 4, 4), 3.0))
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
+        (lambda: WobbleLabel(slices=2)(torch.ones(1, 8, 8)), "`slices` to be an axis of a label in 2-D, got 2"),
         (lambda: WobbleLabel(size=-1), "`size` >= 0, got -1"),
         (lambda: WobbleLabel(length=0), "`length` > 0, got 0"),
         (lambda: GrowLabel(math.inf), "`distance` finite, got inf"),

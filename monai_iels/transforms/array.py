@@ -43,6 +43,7 @@ __all__ = [
     "LabelTransform",
     "OpenCloseLabel",
     "identity_of",
+    "nearest",
 ]
 
 
@@ -124,6 +125,14 @@ class LabelTransform(Transform):
         pixdim = label.pixdim.tolist() if isinstance(label, MetaTensor) else []
         spacing = tuple(pixdim[: values.ndim - 1]) if len(pixdim) >= values.ndim - 1 else (1.0,) * (values.ndim - 1)
         return convert_to_dst_type(np.where(ignored, values, self._changed(known, file, spacing)), like)[0]
+
+    def keeping(self, ignore_index: int | None) -> LabelTransform:
+        """Return this transform, or a copy that keeps pixels without a class if this one does not say what they are."""
+        if ignore_index is None or self.ignore_index is not None:
+            return self
+        copied = copy.copy(self)
+        copied.ignore_index = ignore_index
+        return copied
 
     def _without(self, ignored: np.ndarray, values: np.ndarray) -> np.ndarray:
         """Return values with a class also where there is none."""
@@ -374,7 +383,7 @@ class OpenCloseLabel(LabelTransform):
 
     A part of a class that the ball fits into nowhere is removed, and then a gap in a class that the ball fits into
     nowhere is filled. A pixel that exactly one class claims afterwards gets that class; all others get that of the
-    nearest such pixel. A part that the edge of the image cuts off is as wide as what is seen of it. Structures thinner
+    nearest such pixel, or stay if there is none. A part that the edge of the image cuts off is as wide as what is seen of it. Structures thinner
     than the ball vanish, vessels for example. 2-D and 3-D.
 
     Args:
@@ -402,19 +411,20 @@ class OpenCloseLabel(LabelTransform):
         self.ignore_index = ignore_index
 
     def _without(self, ignored: np.ndarray, values: np.ndarray) -> np.ndarray:
-        return _nearest(values, ~ignored)
+        return nearest(values, ~ignored)
 
     def _changed(self, values: np.ndarray, file: str, spacing: tuple[float, ...]) -> np.ndarray:
         label, classes = values[0], np.unique(values)
         claims = np.stack([self._claimed(label == number) for number in classes])
-        return _nearest(classes[claims.argmax(0)], claims.sum(0) == 1)[None]
+        is_claimed = claims.sum(0) == 1
+        return nearest(np.where(is_claimed, classes[claims.argmax(0)], label), is_claimed)[None]
 
     def _claimed(self, mask: np.ndarray) -> np.ndarray:
         opened = _opened(mask, self.radius)
         return _closed(opened, self.radius) if opened.any() else opened
 
 
-def _nearest(values: np.ndarray, known: np.ndarray) -> np.ndarray:
+def nearest(values: np.ndarray, known: np.ndarray) -> np.ndarray:
     """Return values with those of the nearest known pixel where they are unknown; all stay if none is known."""
     if known.all() or not known.any():
         return values.copy()

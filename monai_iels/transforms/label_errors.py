@@ -14,8 +14,9 @@
 Each follows from the seed, the name of the label's file and its values, and from nothing else: neither from the order
 of calls nor from the process. So it may stand before a cache.
 
-Distances are in the unit of the label's spacing: millimeters if its file has them, otherwise pixels. Where classes are
-changed one by one, a higher class lies on top of a lower one: the region of class ``k`` is all that is ``k`` or higher.
+Distances are in the unit of the label's spacing: millimeters if its file has them, otherwise pixels. Where outlines are
+changed one by one, the outline of the whole foreground comes first, and what it gains gets the nearest class. Then come
+the borders between classes: that between class ``k`` or higher and the lower ones, for each ``k``.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from monai.utils import optional_import
 from scipy import ndimage
 
 from monai_iels._hulls import components_of
-from monai_iels.transforms.array import LabelError, LabelTransform, identity_of
+from monai_iels.transforms.array import LabelError, LabelTransform, identity_of, nearest
 
 __all__ = [
     "CocoLabel",
@@ -49,7 +50,7 @@ __all__ = [
 measure, _ = optional_import("skimage.measure")
 draw, _ = optional_import("skimage.draw")
 
-_Change = Callable[[np.ndarray], np.ndarray]
+_Change = Callable[[np.ndarray, np.ndarray], np.ndarray]  # of a region, and the part of the image in which it counts
 
 
 class WobbleLabel(LabelError):
@@ -98,7 +99,7 @@ class WobbleLabel(LabelError):
     def _changed(self, values: np.ndarray, file: str, spacing: tuple[float, ...]) -> np.ndarray:
         label = values[0]
         random = self._random("wobble", identity_of(values, file))
-        across = None if self.slices is None else range(label.ndim)[self.slices]
+        across = None if self.slices is None else _axis(self.slices, label.ndim)
         moved = np.indices(label.shape).astype(float)
         fields = {
             axis: self._field(label.shape, spacing, across, random) for axis in range(label.ndim) if axis != across
@@ -121,23 +122,33 @@ class WobbleLabel(LabelError):
 
 
 class _RegionError(LabelError):
-    """An error of each region by itself; a region is all pixels of a class or a higher one."""
+    """An error of each outline by itself: that of the foreground, and the borders between its classes."""
 
     def _changed(self, values: np.ndarray, file: str, spacing: tuple[float, ...]) -> np.ndarray:
         change = self._change(self._random(type(self).__name__, identity_of(values, file)), spacing)
-        return _painted(values, change)
+        return _painted(values, lambda region, counts: change(region))
 
     @abstractmethod
-    def _change(self, random: np.random.RandomState, spacing: tuple[float, ...]) -> _Change:
+    def _change(
+        self, random: np.random.RandomState, spacing: tuple[float, ...]
+    ) -> Callable[[np.ndarray], np.ndarray]:
         """Return what is done to the mask of each region."""
 
 
 def _painted(values: np.ndarray, change: _Change) -> np.ndarray:
-    """Change the region of each class, and paint them in their order."""
-    out = np.zeros_like(values)
-    for number in np.unique(values[values > 0]):
-        out[0][change(values[0] >= number)] = number
-    return out
+    """Change the outline of the foreground, then the borders between its classes, from the lowest to the highest.
+
+    Each class reaches as far outside of the foreground as it is the nearest one there. So the border between two
+    classes has no end that would be an outline, too, and no class appears around an object of another one.
+    """
+    label = values[0]
+    lowest, *higher = np.unique(label[label > 0]) if label.any() else (0,)
+    foreground = change(label > 0, np.ones(label.shape, bool))
+    classes = nearest(label, label > 0)
+    out = np.where(foreground, lowest, 0).astype(values.dtype)
+    for number in higher:
+        out[foreground & change(classes >= number, foreground)] = number
+    return out[None]
 
 
 class GrowLabel(_RegionError):
@@ -171,7 +182,7 @@ class ScaleLabel(LabelError):
 
     These are the two numbers of robust-loss papers such as T-Loss (MICCAI 2023): alpha, the share of images with an
     error, and beta, how strong it is. The papers do not say in pixels what beta means; here it is the share of a
-    region's area that it gains or loses, the pixels nearest to its outline first.
+    region's area that it gains or loses, the pixels nearest to its outline first, and of equally near ones any.
 
     Args:
         share: alpha, the share of images with an error; the papers have 0.3, 0.5 and 0.7.
@@ -203,10 +214,14 @@ class ScaleLabel(LabelError):
         random = self._random("scale", identity_of(values, file))
         is_wrong, direction = random.uniform() < self.share, random.choice([-1, 1])
 
-        def scaled(region: np.ndarray) -> np.ndarray:
-            order = np.argsort(signed_distance(region, spacing), axis=None, kind="stable")
+        def scaled(region: np.ndarray, counts: np.ndarray) -> np.ndarray:
+            distance = np.where(counts, signed_distance(region, spacing), math.inf)
+            if np.isinf(distance).all():  # nothing, or everything: there is no outline
+                return region
+            area = (region & (values[0] > 0)).sum()
+            order = np.lexsort((random.permutation(distance.size), distance.ravel()))  # of equally near ones, any
             changed = np.zeros_like(region)
-            changed.flat[order[: round(region.sum() * (1 + direction * self.strength))]] = True
+            changed.flat[order[: round(area * (1 + direction * self.strength))]] = True
             return changed
 
         return _painted(values, scaled) if is_wrong else values.copy()
@@ -247,7 +262,14 @@ class PolygonLabel(_RegionError):
             step = min(self.every, max(1, len(outline) // 3))  # at least a triangle
             return np.roll(outline, random.randint(step), axis=0)[::step]
 
-        return lambda region: redrawn(region, corners, self.slices)
+        def coarse(region: np.ndarray) -> np.ndarray:
+            margin = [(0, 0) if axis == flat else (self.every, self.every) for axis in range(region.ndim)]
+            inside = tuple(slice(before, size + before) for (before, _), size in zip(margin, region.shape, strict=True))
+            wide = np.pad(region, margin, mode="edge")  # the edge of the image is no outline
+            return redrawn(wide, corners, self.slices)[inside]
+
+        flat = _axis(self.slices, len(spacing)) if len(spacing) == 3 else None
+        return coarse
 
 
 class OmitObjects(LabelError):
@@ -486,7 +508,7 @@ class CocoLabel(LabelError):
         region = redrawn(ndimage.binary_fill_holes(wide), corners, self.slices)
         size = max(1, round(side))
         filtered = ndimage.grey_dilation if grows else ndimage.grey_erosion
-        flat = range(wide.ndim)[self.slices] if wide.ndim == 3 else None
+        flat = _axis(self.slices, wide.ndim) if wide.ndim == 3 else None
         square = tuple(1 if axis == flat else size for axis in range(wide.ndim))
         region = filtered(region.astype(np.uint8), size=square) > 0
         inside = np.argwhere(region) + [part.start - margin for part in box]
@@ -530,10 +552,19 @@ class MixAnnotators(LabelError):
         shares = [1.0] * len(annotators) if shares is None else list(shares)
         if len(shares) != len(annotators) or min(shares) < 0 or not 0 < sum(shares) < math.inf:
             raise ValueError(f"Expected `shares` to be {len(annotators)} numbers, at least 0, got {shares}.")
+        ignored = {each.ignore_index for each in annotators if each is not None} | {ignore_index}
+        if len(ignored - {None}) > 1:
+            raise ValueError(f"Expected one `ignore_index` for all annotators, got {sorted(ignored - {None})}.")
         self.annotators = list(annotators)
         self.shares = shares
         self.seed = seed
-        self.ignore_index = ignore_index
+        self.ignore_index = max(ignored - {None}, default=None)
+
+    def _check(self, dtype: np.dtype, found: np.ndarray, where: str) -> None:
+        super()._check(dtype, found, where)
+        for each in self.annotators:
+            if each is not None:
+                each._check(dtype, found, where)
 
     def _changed(self, values: np.ndarray, file: str, spacing: tuple[float, ...]) -> np.ndarray:
         random = self._random("annotator", identity_of(values, file))
@@ -543,15 +574,16 @@ class MixAnnotators(LabelError):
 
 
 def signed_distance(region: np.ndarray, spacing: tuple[float, ...]) -> np.ndarray:
-    """Return the distance of each pixel outside to the region; inside, minus that to the outside, less a tiny bit.
+    """Return the distance of each pixel outside to the region; inside, minus that to the outside; less a tiny bit.
 
-    So ``<= d`` grows a region by ``d``, and for a negative ``d`` takes away all that is within ``-d`` of the outside.
+    So ``<= d`` grows a region by ``d``, and for a negative ``d`` takes away all that is within ``-d`` of the outside,
+    also where sums of a spacing such as 1.1 are not exact.
     """
     if region.all() or not region.any():
         return np.where(region, -math.inf, math.inf)
     outside = ndimage.distance_transform_edt(~region, sampling=spacing)
     inside = ndimage.distance_transform_edt(region, sampling=spacing)
-    return np.where(region, np.nextafter(-inside, 0), outside)
+    return np.where(region, -inside, outside) + np.where(region, 1, -1) * 1e-6 * min(spacing)
 
 
 def redrawn(region: np.ndarray, corners: Callable[[np.ndarray], np.ndarray], slices: int) -> np.ndarray:
@@ -562,10 +594,24 @@ def redrawn(region: np.ndarray, corners: Callable[[np.ndarray], np.ndarray], sli
     if region.ndim != 2:
         raise ValueError(f"Expected a label in 2-D or 3-D, got {region.ndim}-D.")
     out = np.zeros_like(region)
-    for outline in measure.find_contours(np.pad(region, 1).astype(float), 0.5):
-        rows, columns = draw.polygon(*(corners(outline[:-1]) - 1).T, region.shape)
-        out[rows, columns] ^= True  # the outline of a hole takes its inside away again
+    outlines = [line[:-1] for line in measure.find_contours(np.pad(region, 1).astype(float), 0.5)]
+    areas = [_signed_area(line) for line in outlines]
+    for number in np.argsort(np.abs(areas))[::-1]:  # what is inside of a hole comes after the hole
+        rows, columns = draw.polygon(*(corners(outlines[number]) - 1).T, region.shape)
+        out[rows, columns] = areas[number] > 0
     return out
+
+
+def _signed_area(outline: np.ndarray) -> float:
+    """Return the area inside of an outline, negative for that of a hole, which runs the other way round."""
+    y, x = outline.T
+    return float(y @ np.roll(x, 1) - x @ np.roll(y, 1)) / 2
+
+
+def _axis(slices: int, dims: int) -> int:
+    if not -dims <= slices < dims:
+        raise ValueError(f"Expected `slices` to be an axis of a label in {dims}-D, got {slices}.")
+    return slices % dims
 
 
 def _check_range(name: str, value: float, low: float, high: float = math.inf) -> float:
