@@ -109,6 +109,39 @@ def test_a_shifted_slice_is_odd():
     assert not odd[..., [0, 1, 2, 6, 7, 8]].any()
 
 
+def test_an_enlarged_label_is_read_in_its_own_pixels(tmp_path):
+    small = np.asarray(WobbleLabel(2.0, 8.0)(torch.from_numpy(disc())[None].float()))[0].astype(np.uint8)
+    (tmp_path / "labels").mkdir()
+    for factor in (1, 2, 3):
+        Image.fromarray(small.repeat(factor, 0).repeat(factor, 1)).save(tmp_path / "labels" / f"{factor}.png")
+    files = labels_in_folder(tmp_path / "labels")
+    own, twice, thrice = files.labels(3)
+    assert (own.spacing, twice.spacing, thrice.spacing) == ((1, 1), (2, 2), (3, 3))
+    np.testing.assert_array_equal(twice.classes, own.classes)
+    np.testing.assert_array_equal(thrice.classes, own.classes)
+
+
+def test_thick_slices_are_looked_at_one_by_one():
+    y, x, z = np.ogrid[:48, :48, :12]
+    ball = ((y - 24) ** 2 + (x - 24) ** 2 + (4 * (z - 6)) ** 2 < 18**2).astype(np.int16)
+    assert measure(ball, (1.0, 1.0, 4.0)).axis == 2
+    thick = np.moveaxis(ball, 2, 0)
+    assert measure(thick, (4.0, 1.0, 1.0)).axis == 0
+    assert measure(thick, (4.0, 1.0, 1.0)).straightness < STRAIGHTNESS < measure(thick, (1.0, 1.0, 1.0)).straightness
+
+
+def test_noise_in_labels_of_different_sizes_may_repeat(tmp_path):
+    (tmp_path / "labels").mkdir()
+    for number in range(6):
+        label = np.pad(disc(), ((0, number), (0, 1)))
+        noisy = CorruptLabel(2, window=2, fraction=0.1)(torch.from_numpy(label)[None].float())
+        Image.fromarray(np.asarray(noisy)[0].astype(np.uint8)).save(tmp_path / "labels" / f"{number}.png")
+    advice = advise(labels_in_folder(tmp_path / "labels"))
+    assert advice.diagnosis.answer == SCATTERED
+    assert "different sizes" in str(advice)
+    assert [setting.name for setting in advice.settings] == [setting.name for setting in settings_for(SHARED)]
+
+
 def test_one_label_is_too_few_to_be_sure():
     found = diagnose([measure(disc(), (1.0, 1.0))], math.nan)
     assert found.answer == CLEAN
@@ -241,7 +274,13 @@ def test_bad_input_gets_one_sentence(cells, tmp_path, monkeypatch, capsys):
     assert "different values, as an image or a mask saved as JPEG" in refusal(capsys, "--root", "data")
     Image.fromarray(noise).save("data/labels/1.png")
     assert "has colors" in refusal(capsys, "--root", "data")
+    Image.fromarray(255 * disc().astype(np.uint8)).save("data/labels/1.jpg")
+    Path("data/labels/1.png").unlink()
+    assert "1.jpg: a JPEG has other values near outlines" in refusal(capsys, "--root", "data")
+    Path("data/labels/1.jpg").unlink()
     assert not Path("advice").exists()
+    Path("file").touch()
+    assert "--output_dir must be a folder, got the file" in refusal(capsys, "--root", "data", "--output_dir", "file")
     Image.fromarray(disc().astype(np.uint8)).save("data/labels/1.png")
     assert main(["advise", "--root", "data"]) == 0
     assert "unsure: 1 label is too few" in capsys.readouterr().out

@@ -41,6 +41,8 @@ def _advise(options: argparse.Namespace) -> None:
     folder = Path(os.path.realpath(options.output_dir))
     if folder.is_relative_to(os.path.realpath(options.root)):
         raise ValueError(f"--output_dir must not lie in the folder of the data, got {options.output_dir}")
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"--output_dir must be a folder, got the file {options.output_dir}")
     from monai_iels.advice import advise
 
     files, bundle = _labels(options)

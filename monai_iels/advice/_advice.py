@@ -24,7 +24,7 @@ import yaml
 
 from monai_iels._files import atomic
 from monai_iels._terminal import module_command, script_command, shown
-from monai_iels.advice._diagnosis import Diagnosis, diagnose
+from monai_iels.advice._diagnosis import SHARED, Diagnosis, diagnose
 from monai_iels.advice._reading import LabelFiles
 from monai_iels.advice._report import report
 from monai_iels.advice._settings import Setting, alone, settings_for
@@ -112,7 +112,8 @@ def advise(files: LabelFiles, count: int = 100) -> Advice:
         raise DataError(Problem("values", os.path.dirname(next(iter(signs))), "all labels are empty", remedy))
     diagnosis = diagnose(list(signs.values()), repeats.correlation())
     axes = Counter(each.axis for each in signs.values())
-    return Advice(files, diagnosis, signs, settings_for(diagnosis.answer, axes.most_common(1)[0][0]))
+    remedies_of = SHARED if diagnosis.may_repeat else diagnosis.answer
+    return Advice(files, diagnosis, signs, settings_for(remedies_of, axes.most_common(1)[0][0]))
 
 
 def _next_steps(folder: Path, root: Path, bundle: Path | None) -> str:

@@ -120,6 +120,11 @@ class Diagnosis:
     count: int
 
     @property
+    def may_repeat(self) -> bool:
+        """Whether there is noise of which cannot be told if it repeats, as no two labels have the same size."""
+        return self.answer == SCATTERED and math.isnan(self.signs["repeats"])
+
+    @property
     def certainty(self) -> str:
         """Return in words how sure the answer is."""
         if self.count < _FEWEST:

@@ -26,6 +26,7 @@ from monai.transforms import Orientation
 from tqdm import tqdm
 
 from monai_iels.bundle._data import composed_config, list_data
+from monai_iels.advice._signs import reduced
 from monai_iels.data import IGNORED, SOURCES, LabelValuesd, as_mask
 from monai_iels.data._archives import is_archive
 from monai_iels.data._cases import Datalists, all_files
@@ -75,8 +76,8 @@ class LabelFiles:
         if label.ndim == 4:
             label = Orientation(axcodes="RAS", labels=None)(label)  # type: ignore[assignment]
         classes = np.asarray(label[0])
-        spacing = tuple(float(size) for size in label.pixdim[: classes.ndim])
-        return Label(Path(file).name, np.where(classes == IGNORED, 0, classes).astype(np.int16), spacing)
+        classes, factor = reduced(np.where(classes == IGNORED, 0, classes).astype(np.int16))
+        return Label(Path(file).name, classes, tuple(factor * float(size) for size in label.pixdim[: classes.ndim]))
 
 
 def find_labels(root: Path, cache_dir: PathLike | None = None) -> LabelFiles:
@@ -147,6 +148,9 @@ def _label_files(datalists: Datalists, keys: Sequence[str]) -> list[str]:
 
 def _read_any(file: str) -> MetaTensor:
     """Read a label whose values are not known: 0 is the background, others are numbered in their order."""
+    if file.lower().endswith((".jpg", ".jpeg")):
+        problem = "a JPEG has other values near outlines than the mask that was saved"
+        raise DataError(Problem("values", file, problem, "Save the masks again as PNG, from the program they are of."))
     is_itk = file.lower().endswith(_VOLUMES[2:])
     reader: ImageReader = ITKReader() if is_itk else reader_of(file, as_mask)
     label = read_file(file, reader)

@@ -78,6 +78,12 @@ def report(diagnosis: Diagnosis, settings: Sequence[Setting]) -> str:
         "To try:\n\n" + "\n".join(f"{n}. {each.name}: {each.evidence}" for n, each in enumerate(settings, 1)),
         _CANNOT_TELL,
     ]
+    if diagnosis.may_repeat:
+        parts.insert(
+            3,
+            "The labels have different sizes, so whether the noise is at the same places cannot be told. What follows is\n"
+            "against noise that is; against noise of each image, training the network alone is enough.",
+        )
     if diagnosis.signs["breadth"] < THINNEST:
         parts.insert(
             2,
@@ -113,5 +119,6 @@ def _belief(diagnosis: Diagnosis) -> str:
     return (
         f"Believed: {diagnosis.answer} ({diagnosis.certainty}): {_MEANINGS[diagnosis.answer]}.\n"
         f"Runner-up: {diagnosis.runner_up}. "
-        f"In {100 * diagnosis.share:.0f} % of random re-draws of these labels the answer is the same."
+        f"In {100 * diagnosis.share:.0f} % of random re-draws of these labels the answer is the same.\n"
+        "Labels of another kind than those that the limits are from may look like this and be right: see labels.png."
     )

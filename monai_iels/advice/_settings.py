@@ -42,7 +42,7 @@ _GCE = {**_ALONE, "loss": "@generalized_cross_entropy"}
 _MAJORITY = {**_ALONE, "repair": "@majority_filter"}
 _CONVEX = {
     "iel_gain": None,
-    "iel_reach": 2.0,
+    "iel_reach": 6.0,
     "iel_steps": 20,
     "iel_spacing": 1.0,
     "iel_warmup": "$@epochs // 3",

@@ -86,7 +86,7 @@ def _draw(axis: Axes, label: Label, signs: Signs, answer: str) -> None:
     for number in np.unique(classes[classes > 0]).tolist():
         inside = classes == number
         axis.imshow(inside[..., None] * np.array(to_rgba(color_of(number), 0.45)), aspect=aspect)
-        if not inside.all():
+        if not inside.all() and min(inside.shape) > 1:
             axis.contour(inside, levels=[0.5], colors=[color_of(number)], linewidths=0.8)
     axis.imshow(marked[..., None] * np.array(to_rgba(_RED)), aspect=aspect)
     left, right, top, bottom = _surroundings(classes > 0)

@@ -25,6 +25,7 @@ from monai_iels._hulls import components_of, fill_hull
 _LARGEST_SPECK = {2: 5**2, 3: 4**3}  # a window of noise has a side of up to five pixels in papers, four voxels in 3-D
 _LARGEST_SIDE = {2: 1024, 3: 160}  # of the part of a label whose outlines are measured: more takes long and adds little
 _SMALLEST_OBJECT = 40  # pixels; the hull of fewer says nothing about dents
+_LARGEST_FACTOR = 8  # by which a label may have been enlarged
 _FINEST_SMOOTHING = 1.0  # pixels; less, and the steps between pixels count as corners
 
 
@@ -57,6 +58,29 @@ class Signs:
     axis: int = -1
 
 
+def reduced(label: np.ndarray) -> tuple[np.ndarray, int]:
+    """Return a label that was enlarged by a whole number as it was before, and this number.
+
+    Enlarged outlines are stairs, which would look ragged.
+
+    Example:
+        >>> import numpy as np
+        >>> small = np.eye(4, dtype=int)
+        >>> again, factor = reduced(np.kron(small, np.ones((3, 3), int)))
+        >>> np.array_equal(again, small), factor
+        (True, 3)
+    """
+    for factor in range(min(_LARGEST_FACTOR, *label.shape), 1, -1):
+        small = label[(slice(None, None, factor),) * label.ndim]
+        if all(size % factor == 0 for size in label.shape) and small.any():
+            large = small
+            for axis in range(label.ndim):
+                large = large.repeat(factor, axis)
+            if np.array_equal(large, label):
+                return small, factor
+    return label, 1
+
+
 def measure(label: np.ndarray, spacing: Sequence[float], specks: np.ndarray | None = None) -> Signs:
     """Return the signs of one label.
 
@@ -79,7 +103,7 @@ def measure(label: np.ndarray, spacing: Sequence[float], specks: np.ndarray | No
     if not objects.any() or objects.all():
         return Signs(share, roughness)
     jags = jaggedness(objects, spacing)
-    axis = slice_axis(jags)
+    axis = slice_axis(jags, spacing)
     planes = planes_of(objects, axis)
     breadth = 2 * float(planes.sum()) / max(float(curvature(planes, _FINEST_SMOOTHING)[1].sum()), 1.0)
     bend, length = curvature(planes, max(_FINEST_SMOOTHING, breadth / 16))
@@ -176,9 +200,11 @@ def odd_slices(objects: np.ndarray, spacing: Sequence[float], axis: int) -> np.n
     return np.moveaxis((here != before) & (here != after), 0, axis)
 
 
-def slice_axis(jags: Sequence[float]) -> int:
-    """Return along which axis slices lie: the most jagged one if it is clearly so, otherwise the last."""
-    return int(np.argmax(jags)) if jags and _disagreement(jags) > 2 else -1
+def slice_axis(jags: Sequence[float], spacing: Sequence[float]) -> int:
+    """Return along which axis slices lie: the most jagged one if it is clearly so, or else the thickest, or the last."""
+    if jags and _disagreement(jags) > 2:
+        return int(np.argmax(jags))
+    return int(np.argmax(spacing)) if jags and max(spacing) > 1.5 * min(spacing) else -1
 
 
 def _disagreement(jags: Sequence[float]) -> float:
