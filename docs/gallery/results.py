@@ -16,6 +16,7 @@ Run ``python docs/gallery/results.py``.
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -26,6 +27,7 @@ from matplotlib.figure import Figure
 RESULTS = Path(__file__).parents[1] / "results"
 FIGURES = Path(__file__).parents[1] / "figures"
 ALONE, LAYER = "#7f7f7f", "#d95f02"
+BETTER, WORSE = "#2166ac", "#b2182b"  # the ends of the heat map's colors
 
 # study, group, variant without and with the layer, by kind of labels and line of the figure
 WITH_AND_WITHOUT = {
@@ -147,7 +149,7 @@ def difference(left: Axes, right: Axes, place: int, without: pd.Series, with_lay
         left.errorbar(row.dice, place, xerr=row.dice_deviation, fmt=marker, color=color, capsize=2, label=label)
     gain = with_layer.dice_gain
     sides = [[gain - with_layer.dice_gain_low], [with_layer.dice_gain_high - gain]]
-    color = "#1a7f37" if with_layer.dice_gain_low > 0 else "#b3261e" if with_layer.dice_gain_high < 0 else "0.4"
+    color = BETTER if with_layer.dice_gain_low > 0 else WORSE if with_layer.dice_gain_high < 0 else "0.4"
     right.errorbar(gain, place, xerr=sides, fmt="o", color=color, capsize=3)
     right.text(
         max(with_layer.dice_gain_high, 0) + 0.03,
@@ -219,9 +221,8 @@ def label_errors() -> Figure:
         heat_map(axis, table)
         seeds = table.seeds.max()
         axis.set_ylabel(f"{LABEL_ERRORS[name]}\n{seeds} seed{'s' if seeds > 1 else ''}", fontweight="bold")
-    figure.supxlabel(
-        "blue: better than the U-Net alone; red: worse; bold: the 95 % interval leaves out zero", fontsize=9.5
-    )
+    words = "blue: better than the U-Net alone; red: worse; colors end at 0.1. Bold: the 95 % interval leaves out zero"
+    figure.supxlabel(words, fontsize=9.5)
     return figure
 
 
@@ -232,7 +233,7 @@ def page_of_label_errors() -> str:
         "![What each method gains on each error](../figures/results_label_errors.png)",
         "Dice against clean labels; in brackets the paired difference to the U-Net alone, with its 95 % bootstrap\n"
         "interval over seeds and cases. **Bold**: the interval leaves out zero.",
-        "What the errors are: [Label errors, made to order](../do/label_errors.md).",
+        "What the errors are: [Artificial label errors](../do/label_errors.md).",
     ]
     for name, table in tables_of_label_errors().items():
         errors, methods = [*table.group.unique()], [*table.variant.unique()]
@@ -254,15 +255,19 @@ def cell(row: pd.Series) -> str:
     gain, low, high = (
         f"{round(value, 3) + 0.0:+.3f}" for value in (row.dice_gain, row.dice_gain_low, row.dice_gain_high)
     )
-    mark = "**" if row.dice_gain_low > 0 or row.dice_gain_high < 0 else ""
+    mark = "**" if is_sure(row) else ""
     return f"{row.dice:.3f} ({mark}{gain}{mark}, {low} to {high})"
+
+
+def is_sure(row: pd.Series) -> bool:
+    """Return whether the interval of a gain leaves out zero; one seed is not enough to say so."""
+    return bool(row.seeds > 1 and (row.dice_gain_low > 0 or row.dice_gain_high < 0))
 
 
 def heat_map(axis: Axes, table: pd.DataFrame) -> None:
     """Draw one data set: the network's own Dice in the first column, then the gain of each remedy."""
     errors = [*table.group.unique()]
-    baseline = table.variant[0]
-    remedies = sorted(set(table.variant) - {baseline}, key=lambda name: ("layer" not in name, len(name)))
+    baseline, *remedies = table.variant.unique()
     gains = table.pivot(index="group", columns="variant", values="dice_gain").loc[errors, remedies]
     extent = (0.5, len(remedies) + 0.5, len(errors), 0)
     axis.imshow(gains, cmap="RdBu", vmin=-0.1, vmax=0.1, aspect="auto", extent=extent)
@@ -271,18 +276,14 @@ def heat_map(axis: Axes, table: pd.DataFrame) -> None:
         if row.variant == baseline:
             axis.text(0, place, f"{row.dice:.3f}", ha="center", va="center")
         elif not pd.isna(row.dice_gain):
-            is_sure = row.dice_gain_low > 0 or row.dice_gain_high < 0
-            color = "white" if abs(row.dice_gain) > 0.06 else "black" if is_sure else "0.4"
-            weight = "bold" if is_sure else "normal"
+            color = "white" if abs(row.dice_gain) > 0.06 else "black" if is_sure(row) else "0.4"
+            weight = "bold" if is_sure(row) else "normal"
             text = f"{round(row.dice_gain, 3) + 0.0:+.3f}"
             column = remedies.index(row.variant) + 1
             axis.text(column, place, text, ha="center", va="center", color=color, fontweight=weight)
     axis.set(xlim=(-0.5, len(remedies) + 0.5), ylim=(len(errors), 0))
     axis.set(yticks=[place + 0.5 for place in range(len(errors))], yticklabels=errors, xticks=range(len(remedies) + 1))
-    lines = {" + ": " +\n", "generalized ": "generalized\n", " across": "\nacross", "majority ": "majority\n"}
-    names = [f"{baseline}\nalone: Dice", *remedies]
-    for old, new in lines.items():
-        names = [name.replace(old, new) for name in names]
+    names = [textwrap.fill(name, 13) for name in (f"{baseline} alone: Dice", *remedies)]
     axis.set_xticklabels(names, fontsize=9.5)
     axis.xaxis.tick_top()
     axis.tick_params(length=0)

@@ -25,8 +25,8 @@ from monai.data import ImageReader, ITKReader, MetaTensor
 from monai.transforms import Orientation
 from tqdm import tqdm
 
-from monai_iels.bundle._data import composed_config, list_data
 from monai_iels.advice._signs import reduced
+from monai_iels.bundle._data import composed_config, list_data
 from monai_iels.data import IGNORED, SOURCES, LabelValuesd, as_mask
 from monai_iels.data._archives import is_archive
 from monai_iels.data._cases import Datalists, all_files

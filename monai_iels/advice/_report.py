@@ -81,8 +81,8 @@ def report(diagnosis: Diagnosis, settings: Sequence[Setting]) -> str:
     if diagnosis.may_repeat:
         parts.insert(
             3,
-            "The labels have different sizes, so whether the noise is at the same places cannot be told. What follows is\n"
-            "against noise that is; against noise of each image, training the network alone is enough.",
+            "The labels have different sizes, so whether the noise is at the same places cannot be told. What follows\n"
+            "is against noise that is; against noise of each image, training the network alone is enough.",
         )
     if diagnosis.signs["breadth"] < THINNEST:
         parts.insert(

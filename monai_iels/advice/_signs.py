@@ -201,7 +201,7 @@ def odd_slices(objects: np.ndarray, spacing: Sequence[float], axis: int) -> np.n
 
 
 def slice_axis(jags: Sequence[float], spacing: Sequence[float]) -> int:
-    """Return along which axis slices lie: the most jagged one if it is clearly so, or else the thickest, or the last."""
+    """Return along which axis slices lie: the most jagged axis if one clearly is, else the thickest, or the last."""
     if jags and _disagreement(jags) > 2:
         return int(np.argmax(jags))
     return int(np.argmax(spacing)) if jags and max(spacing) > 1.5 * min(spacing) else -1

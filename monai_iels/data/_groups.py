@@ -30,7 +30,8 @@ def groups_of(files: Sequence[str], group: str, table: Path | None) -> list[str]
     Args:
         files: the names of the image files.
         group: a regular expression, whose first group in a name is the patient; or a column of ``table``.
-        table: a file of values separated by commas, semicolons or tabs. Its first column holds the names of the image files, with or without their endings.
+        table: a file of values separated by commas, semicolons or tabs. Its first column holds the names of the image
+            files, with or without their endings.
 
     Raises:
         ValueError: if the expression or the column cannot be used, or leaves only one group.

@@ -90,7 +90,7 @@ def as_mask(image: Image.Image) -> Image.Image:
     Raises:
         ValueError: if values would be lost: for more bits, colors, or transparency.
     """
-    if image.mode == "P" and any(len(set(color)) > 1 for color in np.reshape(image.getpalette("RGB"), (-1, 3)).tolist()):
+    if image.mode == "P" and np.ptp(np.reshape(image.getpalette("RGB") or [], (-1, 3)), axis=1).any():
         return Image.fromarray(np.asarray(image))
     if image.mode in ("1", "L", "P"):
         return image.convert("L")

@@ -383,8 +383,8 @@ class OpenCloseLabel(LabelTransform):
 
     A part of a class that the ball fits into nowhere is removed, and then a gap in a class that the ball fits into
     nowhere is filled. A pixel that exactly one class claims afterwards gets that class; all others get that of the
-    nearest such pixel, or stay if there is none. A part that the edge of the image cuts off is as wide as what is seen of it. Structures thinner
-    than the ball vanish, vessels for example. 2-D and 3-D.
+    nearest such pixel, or stay if there is none. A part that the edge of the image cuts off is as wide as what is seen
+    of it. Structures thinner than the ball vanish, vessels for example. 2-D and 3-D.
 
     Args:
         radius: radius of the ball in pixels; with 1 it is a pixel and its neighbors along the axes, with 1.5 a square

@@ -50,7 +50,7 @@ __all__ = [
 measure, _ = optional_import("skimage.measure")
 draw, _ = optional_import("skimage.draw")
 
-_Change = Callable[[np.ndarray, np.ndarray], np.ndarray]  # of a region, and the part of the image in which it counts
+_Change = Callable[[np.ndarray], np.ndarray]
 
 
 class WobbleLabel(LabelError):
@@ -129,14 +129,14 @@ class _RegionError(LabelError):
         return _painted(values, lambda region, counts: change(region))
 
     @abstractmethod
-    def _change(
-        self, random: np.random.RandomState, spacing: tuple[float, ...]
-    ) -> Callable[[np.ndarray], np.ndarray]:
+    def _change(self, random: np.random.RandomState, spacing: tuple[float, ...]) -> _Change:
         """Return what is done to the mask of each region."""
 
 
-def _painted(values: np.ndarray, change: _Change) -> np.ndarray:
+def _painted(values: np.ndarray, change: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
     """Change the outline of the foreground, then the borders between its classes, from the lowest to the highest.
+
+    ``change`` gets a region, and where it counts: everywhere, or inside of the changed foreground.
 
     Each class reaches as far outside of the foreground as it is the nearest one there. So the border between two
     classes has no end that would be an outline, too, and no class appears around an object of another one.
@@ -552,13 +552,14 @@ class MixAnnotators(LabelError):
         shares = [1.0] * len(annotators) if shares is None else list(shares)
         if len(shares) != len(annotators) or min(shares) < 0 or not 0 < sum(shares) < math.inf:
             raise ValueError(f"Expected `shares` to be {len(annotators)} numbers, at least 0, got {shares}.")
-        ignored = {each.ignore_index for each in annotators if each is not None} | {ignore_index}
-        if len(ignored - {None}) > 1:
-            raise ValueError(f"Expected one `ignore_index` for all annotators, got {sorted(ignored - {None})}.")
+        given = [ignore_index, *(each.ignore_index for each in annotators if each is not None)]
+        ignored = {number for number in given if number is not None}
+        if len(ignored) > 1:
+            raise ValueError(f"Expected one `ignore_index` for all annotators, got {sorted(ignored)}.")
         self.annotators = list(annotators)
         self.shares = shares
         self.seed = seed
-        self.ignore_index = max(ignored - {None}, default=None)
+        self.ignore_index = next(iter(ignored), None)
 
     def _check(self, dtype: np.dtype, found: np.ndarray, where: str) -> None:
         super()._check(dtype, found, where)
