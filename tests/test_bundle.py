@@ -156,7 +156,7 @@ def test_large_images_are_trained_in_crops_and_predicted_in_windows_with_the_key
 
 @pytest.mark.parametrize("large", [False, True])
 def test_a_bundle_of_your_own_volumes(large, tmp_path):
-    """The volumes of the page are cut to a box around their center, or trained in crops with the keys for large images."""
+    """The volumes of the page are cut to a box around their center, or trained in crops with those for large images."""
     file = own_bundle(tmp_path)
     pages = [(ROOT / "docs" / "do" / name).read_text("utf-8") for name in ("bundle.md", "files.md")]
     volumes, keys = (re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)[-1] for page in pages)

@@ -38,8 +38,8 @@ def bundles() -> str:
     changes = {name: yaml.safe_load((BUNDLES / name / "dataset.yaml").read_text("utf-8")) for name in names}
     lines = [
         "# Keys of the bundles\n",
-        "Override any key on the command line with `--KEY VALUE`. To unset one, type `None` there, and `null` in a YAML file. "
-        "Keys without a meaning combine other keys.\n",
+        "Override any key on the command line with `--KEY VALUE`. To unset one, type `None` there, and `null` in a "
+        "YAML file. Keys without a meaning combine other keys.\n",
     ]
     for config in ("train", "evaluate", "inference", "multi_gpu_train"):
         text = (BUNDLES / "shared" / f"{config}.yaml").read_text("utf-8")
