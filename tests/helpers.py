@@ -110,7 +110,9 @@ def own_bundle(folder):
     shutil.copytree(BUNDLES / "shared", folder / "shared")
     (folder / "mine").mkdir()
     file = folder / "mine" / "dataset.yaml"
-    file.write_text(re.search(r"```yaml\n(.*?)```", page, re.DOTALL)[1])
+    text = re.search(r"```yaml\n(.*?)```", page, re.DOTALL)[1]
+    assert "group: '^(.+)_'" in text
+    file.write_text(text.replace("'^(.+)_'", "'(.+)'"))  # each of the images below is of another patient
     rng = np.random.default_rng(0)
     for number in range(10):
         label = np.zeros((40, 50), np.uint8)

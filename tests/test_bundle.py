@@ -156,7 +156,7 @@ def test_large_images_are_trained_in_crops_and_predicted_in_windows_with_the_key
 
 @pytest.mark.parametrize("large", [False, True])
 def test_a_bundle_of_your_own_volumes(large, tmp_path):
-    """The volumes of the page are cut to their middle part, or trained in crops with the keys for large images."""
+    """The volumes of the page are cut to a box around their center, or trained in crops with those for large images."""
     file = own_bundle(tmp_path)
     pages = [(ROOT / "docs" / "do" / name).read_text("utf-8") for name in ("bundle.md", "files.md")]
     volumes, keys = (re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)[-1] for page in pages)
@@ -172,7 +172,7 @@ def test_a_bundle_of_your_own_volumes(large, tmp_path):
         for name, values in (("images", 100 * label + rng.random(label.shape)), ("labels", label)):
             volume = nibabel.Nifti1Image(values.astype(np.float32), np.diag([1.0, 1.0, 9.0, 1.0]))  # 42 voxels of 3 mm
             (tmp_path / "volumes" / name).mkdir(parents=True, exist_ok=True)
-            nibabel.save(volume, tmp_path / "volumes" / name / f"case{number}.nii.gz")
+            nibabel.save(volume, tmp_path / "volumes" / name / f"p0{number}_1.nii.gz")
     given = {"bundle_root": str(file.parent), "output_dir": str(tmp_path / "out")}
     given |= {"dataset_dir": str(tmp_path / "volumes"), "iel_warmup": 0}
     given |= {"features": FEATURES, "image_size": [32, 32, 32], "epochs": 1, "track": False, "pictures": False}
@@ -184,6 +184,39 @@ def test_a_bundle_of_your_own_volumes(large, tmp_path):
     monai.bundle.run(args_file=str(tmp_path / "out" / "inference.json"), dataset_dir=str(images))
     predicted = sorted((tmp_path / "out" / "predictions").glob("*_label.nii.gz"))
     assert [nibabel.load(prediction).shape for prediction in predicted] == [(40, 44, 14)] * 3
+
+
+def test_several_sequences_in_one_file_as_the_page_joins_them(tmp_path, monkeypatch):
+    file = own_bundle(tmp_path)
+    pages = {name: (ROOT / "docs" / "do" / name).read_text("utf-8") for name in ("bundle.md", "files.md")}
+    volumes = re.findall(r"```yaml\n(.*?)```", pages["bundle.md"], re.DOTALL)[-1]
+    section = pages["files.md"].split("## Several MRI sequences")[1]
+    for change in re.findall(r"`((?:image|in_channels|intensity|channel_def): [^`]+)`", section):
+        key = change.split(":")[0]
+        if key == "channel_def":
+            volumes = re.sub(r"channel_def: \{.*?\}", change, volumes)
+        else:
+            volumes = re.sub(rf"(?m)^( *){key}:.*$", rf"\g<1>{change}", volumes, count=1)
+    file.write_text(volumes, encoding="utf-8")
+    assert main(["bundle", "compose", str(tmp_path)]) == 0
+    metadata = json.loads((file.parent / "configs" / "metadata.json").read_text("utf-8"))
+    assert metadata["network_data_format"]["inputs"]["image"]["num_channels"] == 2
+    label = np.zeros((36, 40, 14), np.uint8)
+    label[10:30, 12:30, 3:10] = 1
+    for number in range(3):
+        for folder, values in (("t1", 100.0 * label), ("t2", 500 - 200.0 * label), ("DIR/labels", label)):
+            (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+            volume = nibabel.Nifti1Image(values.astype(np.float32), np.diag([1.0, 1.0, 3.0, 1.0]))
+            nibabel.save(volume, tmp_path / folder / f"p0{number}_1.nii.gz")
+    monkeypatch.chdir(tmp_path)
+    exec(re.search(r"```python\n(.*?)```", section, re.DOTALL)[1], {})
+    assert main(["data", "check", str(file.parent), "--root", "DIR"]) == 0
+    given = {"bundle_root": str(file.parent), "output_dir": "out", "dataset_dir": "DIR", "iel_warmup": 0}
+    given |= {"features": FEATURES, "image_size": [32, 32, 32], "epochs": 1, "track": False, "pictures": False}
+    run(str(file.parent / "configs" / "train.json"), **given)
+    monai.bundle.run(args_file="out/inference.json", dataset_dir="DIR/images")
+    predicted = sorted(Path("out/predictions").glob("*_label.nii.gz"))
+    assert [nibabel.load(prediction).shape for prediction in predicted] == [label.shape] * 3
 
 
 def test_a_changed_dataset_yaml_must_be_composed_again(tmp_path, capsys):
@@ -247,8 +280,8 @@ def test_the_study_of_the_page_trains_each_fold_on_the_cases_of_its_column(tmp_p
         [f"case{n}"] + ["validation" if fold == own else "training" for fold in folds] for n, own in of_cases.items()
     ]
     (tmp_path / "data" / "folds.csv").write_text("\n".join([header, *map(",".join, rows)]))
-    table = f"  table: folds.csv\n  section: {folds[0]}"
-    file.write_text(file.read_text("utf-8").replace("  validation: 0.2 ", f"{table}\n  validation: 0.2 "))
+    table = f"  table: folds.csv\n  section: {folds[0]}\n"
+    file.write_text(re.sub("(?m)^  group:.*\n", table, file.read_text("utf-8")))
     assert main(["bundle", "compose", str(tmp_path)]) == 0
     study = file.parent / "studies" / "folds.yaml"
     study.parent.mkdir()

@@ -24,12 +24,14 @@ import pytest
 import yaml
 from dicom import write_series
 from monai.bundle import run
+from monai.data import ITKReader
 from PIL import Image
 
 import monai_iels
 from monai_iels._cli import main, make_parser
 from monai_iels.bundle import RunError
 from monai_iels.data import SOURCES, check_source, checked_datalists
+from monai_iels.data._images import read_file
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("bundles/*/docs/*.md")])
@@ -62,7 +64,8 @@ def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch, recwarn):
 def test_the_page_of_other_files_converts_them(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     label = np.repeat(np.arange(3, dtype=np.uint8), 4)[None].repeat(6, 0)  # three classes side by side
-    for folder in ("color_labels", "masks/b", "images_16_bit", "series", "channel_1", "channel_2", "channel_3"):
+    folders = ("color_labels", "masks/b", "images_16_bit", "series", "channel_1", "channel_2", "channel_3", "t1", "t2")
+    for folder in folders:
         Path(folder).mkdir(parents=True)
     Image.fromarray(np.array([[0, 0, 0], [255, 0, 0], [0, 255, 0]], np.uint8)[label]).save("color_labels/a.png")
     for number in (1, 2):
@@ -72,6 +75,9 @@ def test_the_page_of_other_files_converts_them(tmp_path, monkeypatch):
     write_series(itk.image_from_array(slices), Path("series/d"))
     for number in (1, 2, 3):
         Image.fromarray(label + np.uint8(number)).save(f"channel_{number}/e.png")
+    affine = np.array([[0, -1.0, 0, 5], [2, 0, 0, -7], [0, 0, 3, 9], [0, 0, 0, 1]])
+    for number in (1, 2):
+        nibabel.save(nibabel.Nifti1Image(slices.T * np.float32(number), affine), f"t{number}/f.nii.gz")
     for _, code in blocks(CONVERSIONS, "python"):
         exec(code, {})
     read = {file.stem: np.array(Image.open(file)) for file in Path("DIR").glob("*/*.png")}
@@ -80,6 +86,9 @@ def test_the_page_of_other_files_converts_them(tmp_path, monkeypatch):
     np.testing.assert_array_equal(read["c"], np.array([0, 123, 255])[label])
     np.testing.assert_array_equal(read["e"], label[..., None] + [1, 2, 3])
     np.testing.assert_array_equal(nibabel.load("DIR/images/d.nii.gz").get_fdata(), slices.T)
+    joined = read_file("DIR/images/f.mha", ITKReader())
+    np.testing.assert_array_equal(joined, np.stack([slices.T, 2 * slices.T]))
+    np.testing.assert_allclose(joined.affine, affine)
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "bash")], ids=name_of)

@@ -38,7 +38,8 @@ def bundles() -> str:
     changes = {name: yaml.safe_load((BUNDLES / name / "dataset.yaml").read_text("utf-8")) for name in names}
     lines = [
         "# Keys of the bundles\n",
-        "Override any key on the command line with `--KEY VALUE`. Keys without a meaning combine other keys.\n",
+        "Override any key on the command line with `--KEY VALUE`. To unset one, type `None` there, and `null` in a "
+        "YAML file. Keys without a meaning combine other keys.\n",
     ]
     for config in ("train", "evaluate", "inference", "multi_gpu_train"):
         text = (BUNDLES / "shared" / f"{config}.yaml").read_text("utf-8")
@@ -65,7 +66,9 @@ def shown(value: object) -> str:
         return f"`{value['_target_']}`" if "_target_" in value else "*several*" if value else "`{}`"
     if isinstance(value, list) and any(isinstance(item, dict) for item in value):
         return "*components*"
-    text = str(value)
+    if value is None:
+        return "*not set*"
+    text = str(value).lower() if isinstance(value, bool) else str(value)
     return "*computed*" if text.startswith("$") else "*long*" if len(text) > 60 else f"`{text}`".replace("|", "\\|")
 
 

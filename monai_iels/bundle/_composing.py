@@ -106,7 +106,8 @@ def compose(folder: Path, shared: Path) -> dict[str, str]:
     about = {"name": folder.name, "quality": quality, "geometry": geometry, **_about_network(train)}
     texts = {f"configs/{name}.json": json.dumps(config, indent=4) + "\n" for name, config in configs.items()}
     texts["configs/logging.conf"] = (shared / "logging.conf").read_text("utf-8")
-    texts["docs/README.md"] = page.format(**data._asdict(), **about, metadata=configs["metadata"], config=train)
+    shown = {key: _shown(value) for key, value in train.items()}
+    texts["docs/README.md"] = page.format(**data._asdict(), **about, metadata=configs["metadata"], config=shown)
     texts["docs/data_license.txt"] = f"{data.title}\n\n{data.terms}\n\nThe data are not part of this bundle.\n"
     texts["scripts/prediction.py"] = Path(_prediction.__file__).read_text("utf-8")
     texts["LICENSE"] = (shared / "LICENSE").read_text("utf-8")
@@ -127,6 +128,11 @@ def _changed(config: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, An
     parser = ConfigParser(config)
     parser.update({key: value for key, value in changes.items() if key in config})
     return {key: value for key, value in parser.get().items() if key != ConfigParser.meta_key}
+
+
+def _shown(value: Any) -> Any:
+    """Return a value as people type it."""
+    return "not set" if value is None else str(value).lower() if isinstance(value, bool) else value
 
 
 def _about_network(train: Mapping[str, Any]) -> dict[str, str]:
