@@ -268,7 +268,7 @@ class SpatialLabelSmoothingLoss(nn.Module):
 
     def smoothed(self, target: Tensor, num_classes: int) -> Tensor:
         """Return the probabilities that labels ``(B, 1, *spatial)`` stand for, ``(B, C, *spatial)``."""
-        classes, known = _labeled(torch.as_tensor(target).long(), self.ignore_index)
+        classes, known = _labeled(torch.as_tensor(target).as_subclass(Tensor).long(), self.ignore_index)
         one_hot = F.one_hot(classes[:, 0], num_classes).movedim(-1, 1) * known
         weight = self._filtered(known.float()).clamp(min=1e-6)  # 0 only far from any label
         return self._filtered(one_hot.float()) / weight

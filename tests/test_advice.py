@@ -11,6 +11,7 @@
 
 """The adviser: signs of closed forms, answers for known errors, its command, and the files that it writes."""
 
+import csv
 import math
 from pathlib import Path
 
@@ -38,6 +39,7 @@ from monai_iels.advice._diagnosis import (
     STRAIGHTNESS,
     diagnose,
 )
+from monai_iels.advice._gains import GAINS
 from monai_iels.advice._settings import settings_for
 from monai_iels.advice._signs import Repeats, gaps_of, measure, odd_slices, specks_of
 from monai_iels.data import SOURCES
@@ -199,7 +201,7 @@ def test_slices_that_disagree_are_seen_and_heat_flows_across_them(tmp_path):
     assert advise(files).diagnosis.answer == CLEAN
     advice = advise(wrong)
     assert advice.diagnosis.answer == SLICES
-    assert advice.settings[0].overrides["evolution"]["spacing"] == '$[float("inf"), 1.0, float("inf")]'
+    assert advice.settings[-1].overrides["evolution"]["spacing"] == '$[float("inf"), 1.0, float("inf")]'
     advice.save(tmp_path / "out", root)
     assert (tmp_path / "out" / "labels.png").stat().st_size > 10_000
 
@@ -210,9 +212,29 @@ def test_every_setting_can_be_built(answer):
     for setting in settings_for(answer):
         parser = ConfigParser(ConfigParser.load_config_file(BUNDLES / bundle / "configs" / "train.json"))
         parser.update({"bundle_root": str(BUNDLES / bundle), **setting.overrides})
-        for key in ("warmup", "loss", "repair"):
+        for key in ("warmup", "loss", "repair", "augmentation"):
             parser.get_parsed_content(key)
         assert setting.evidence
+
+
+TABLES = {"white blood cells": "wbc", "nuclei": "dsb2018", "hippocampi": "hippocampus"}
+TABLES |= {"synthetic optic discs": "refuge", "nuclei with dents": "dsb2018"}
+MEASURED = [(error, *each) for error, methods in GAINS.items() for each in methods.items()]
+
+
+@pytest.mark.parametrize(("error", "method", "gains"), MEASURED)
+def test_gains_are_those_of_the_published_tables(error, method, gains):
+    for data, gain in gains.items():
+        study = "convexity" if error == "dents" else "augmentation" if method == "flips" else "label_errors"
+        with (BUNDLES.parent / "docs" / "results" / f"{TABLES[data]}-{study}" / "table.csv").open(newline="") as stream:
+            rows = {(row["group"], row["variant"]): row for row in csv.DictReader(stream)}
+        if method == "flips":
+            expected = float(rows["flips", "U-Net"]["dice"]) - float(rows["no augmentation", "U-Net"]["dice"])
+        else:
+            row = rows["" if error == "dents" else error, method]
+            assert row["seeds"] == "3"
+            expected = float(row["dice_gain"])
+        assert gain == pytest.approx(expected, abs=6e-4)
 
 
 def test_the_command_prints_and_writes_what_trains(cells, tmp_path, monkeypatch, capsys):
@@ -231,14 +253,16 @@ def test_the_command_prints_and_writes_what_trains(cells, tmp_path, monkeypatch,
     study = read_study(out / "study.yaml")
     check_overrides(study)
     assert study.bundle == BUNDLES / "wbc"
-    assert list(study.variants) == ["U-Net", "generalized cross-entropy", "U-Net + heat layer", "majority filter"]
+    names = ["U-Net", "flips", "generalized cross-entropy", "U-Net + heat layer", "majority filter"]
+    assert list(study.variants) == names
 
     files = [str(BUNDLES / "wbc" / "configs" / "train.json"), str(out / "override.yaml")]
-    assert yaml.safe_load((out / "override.yaml").read_text("utf-8"))["loss"] == "@generalized_cross_entropy"
+    assert len(yaml.safe_load((out / "override.yaml").read_text("utf-8"))["augmentation"]) == 2
     small = options("wbc", tmp_path / "run", dataset_dir=str(root), features=FEATURES, epochs=1)
     workflow = create_workflow(config_file=files, workflow_type="train", **small)
     workflow.run()
-    assert "GeneralizedCrossEntropyLoss" in repr(workflow.parser.get_parsed_content("loss"))
+    flips = workflow.parser.get_parsed_content("augmentation")
+    assert [flip.flipper.spatial_axis for flip in flips] == [0, 1]
     assert workflow.parser.get_parsed_content("layer").steps == 0
     assert (tmp_path / "run" / "model.pt").exists()
 

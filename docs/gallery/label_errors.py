@@ -35,6 +35,7 @@ from monai_iels import (
     CutLabel,
     GrowLabel,
     MarkovLabel,
+    MixAnnotators,
     OmitObjects,
     PolygonLabel,
     ScaleLabel,
@@ -46,6 +47,7 @@ COLORS = {1: "deepskyblue", 2: "gold"}
 ERRORS: dict[str, Transform | None] = {
     "truth": None,
     "WobbleLabel(4, 10)\na hand that wobbles": WobbleLabel(4, 10),
+    "WobbleLabel(2, 3)\na hand that trembles": WobbleLabel(2, 3),
     "WobbleLabel(5, inf)\nshifted": WobbleLabel(5, math.inf, seed=1),
     "GrowLabel(4)\nover-segmented": GrowLabel(4),
     "GrowLabel(-4)\nunder-segmented": GrowLabel(-4),
@@ -57,8 +59,10 @@ ERRORS: dict[str, Transform | None] = {
     "MarkovLabel(100, 0.5, 0.1)\nragged": MarkovLabel(100, 0.5, 0.1),
     "MarkovLabel(200, 0.8, 0.05)\nthe preset S_R": MarkovLabel(*MarkovLabel.presets["S_R"]),
     "ScaleLabel(1, 0.5)\nbeta = 0.5": ScaleLabel(1, 0.5, seed=1),
-    "CocoLabel('easy')": CocoLabel("easy", seed=2),
-    "CocoLabel('hard')": CocoLabel("hard", seed=2),
+    "MixAnnotators([..., ...])\none of two annotators": MixAnnotators([GrowLabel(4), GrowLabel(-4)]),
+    "CocoLabel('easy', scale=0.4)": CocoLabel("easy", scale=0.4, seed=2),
+    "CocoLabel('medium', scale=0.4)": CocoLabel("medium", scale=0.4, seed=2),
+    "CocoLabel('hard', scale=0.4)": CocoLabel("hard", scale=0.4, seed=2),
 }
 
 
@@ -76,7 +80,7 @@ def in_2d() -> plt.Figure:
     cells = [draw_wbc(np.random.default_rng(seed)) for seed in (4, 9)]
     image, truth = (np.concatenate([cell[part] for cell in cells], 1) for part in (0, 1))
     truth = np.searchsorted(np.unique(truth), truth)
-    figure, axes = plt.subplots(5, 3, figsize=(9.6, 10), layout="constrained")
+    figure, axes = plt.subplots(6, 3, figsize=(9.6, 12), layout="constrained")
     for axis, (name, error) in zip(axes.flat, ERRORS.items(), strict=True):
         axis.imshow(image)
         outline(axis, truth, {1: "0.25", 2: "0.25"}, linestyles="dotted")

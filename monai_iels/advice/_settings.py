@@ -106,7 +106,9 @@ _SETTINGS = {
         _measured(_GCE_NAME, _GCE, "too large or too small", words=", if labels are too large or too small"),
     ],
     SHARED: [
-        _measured("flips", _FLIPS, _SHARED_NOISE, words=". They move the noise; leave them out if left and right matter"),
+        _measured(
+            "flips", _FLIPS, _SHARED_NOISE, words=". They move the noise; leave them out if left and right matter"
+        ),
         _measured(_GCE_NAME, _GCE, _SHARED_NOISE),
         _measured("U-Net + heat layer", _HEAT, _SHARED_NOISE),
         _measured("majority filter", _MAJORITY, _SHARED_NOISE),

@@ -104,6 +104,9 @@ class _AlongImage(Evolution):
         self.spacing = equation.spacing
         self.image = image
 
+    def __repr__(self) -> str:
+        return f"{self.equation!r}.guided_by(<image {tuple(self.image.shape)}>)"
+
     def velocity(self, u: Tensor) -> Tensor:
         field = as_field(u)
         return flow(field, self._conductances(field), spacing_per_axis(self.spacing, u.ndim - 2)).view_as(u)

@@ -132,6 +132,8 @@ def _register(folder: RunFolder, name: str, run_id: str, tags: dict[str, str]) -
 def _log_models(client: mlflow.MlflowClient, folder: RunFolder, name: str, run_id: str) -> dict[str, str]:
     """Log both models with the training's run, and return the address of each."""
     config = _inference_config(folder)
+    if config["spatial_dims"] == 3 and config["in_channels"] > 1:
+        raise ValueError(f"a registered model takes volumes of one channel, this network {config['in_channels']}")
     network = ConfigParser(config).get_parsed_content("network_def")
     network.load_state_dict(folder.load_best_weights())
     before = client.get_run(run_id).info

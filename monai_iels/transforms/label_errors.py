@@ -57,7 +57,8 @@ class WobbleLabel(LabelError):
     r"""Move outlines by a smooth random field: a hand that wobbles, a label that is shifted, slices that disagree.
 
     The label is read at :math:`x + d(x)`. Each component of :math:`d` is Gaussian noise, smoothed over ``length``, and
-    the root of its mean square over the image is ``size``. So nothing tears, and classes move together.
+    the root of its mean square over the image is ``size``. So classes move together, and nothing tears where ``length`` is several times
+    ``size``.
 
     Args:
         size: how far outlines move along each axis, as a root mean square.
@@ -356,7 +357,8 @@ class MarkovLabel(_RegionError):
     outline, on the outer or the inner side, changes with the probability ``flip``. At the end the region is smoothed by
     a Gaussian and thresholded at one half. The model is that of SpatialCorrection (Yao et al., ICLR 2023); its
     parameters and those of GSD-Net (arXiv 2509.02419) are in :attr:`presets`. They are for images of about 256 pixels;
-    take fewer steps for smaller ones.
+    take fewer steps for smaller ones. Its released code also flips pixels anywhere before it smooths; this is left out,
+    and :class:`CorruptLabel` can do it. The Gaussian ends at one standard deviation, in 3-D, too.
 
     Args:
         steps: the number of steps, :math:`T`.
