@@ -9,7 +9,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""Gains in Dice over the U-Net alone, by error, method and data, three seeds each; a test reads them in docs/results."""
+"""Gains in Dice over the U-Net alone, by error, method and data, three seeds each, as in ``docs/results``."""
 
 GAINS = {
     "noise at the same places": {

@@ -57,8 +57,8 @@ class WobbleLabel(LabelError):
     r"""Move outlines by a smooth random field: a hand that wobbles, a label that is shifted, slices that disagree.
 
     The label is read at :math:`x + d(x)`. Each component of :math:`d` is Gaussian noise, smoothed over ``length``, and
-    the root of its mean square over the image is ``size``. So classes move together, and nothing tears where ``length`` is several times
-    ``size``.
+    the root of its mean square over the image is ``size``. So classes move together, and nothing tears where ``length``
+    is several times ``size``.
 
     Args:
         size: how far outlines move along each axis, as a root mean square.
