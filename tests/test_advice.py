@@ -26,7 +26,7 @@ from PIL import Image
 
 from monai_iels import BiteLabel, CorruptLabel, GrowLabel, MarkovLabel, PolygonLabel, WobbleLabel
 from monai_iels._cli import main
-from monai_iels.advice import advise, labels_in_folder, labels_of_source
+from monai_iels.advice import advise, labels_in_folder, labels_of_bundle, labels_of_source
 from monai_iels.advice._diagnosis import (
     ANSWERS,
     BITTEN,
@@ -167,6 +167,14 @@ def spoil(root, error, target=None):
         if target:
             target.mkdir(parents=True, exist_ok=True)
         Image.fromarray(changed if target else VALUES[changed]).save(target / file.name if target else file)
+
+
+def test_a_bundle_reads_its_labels_as_its_data_set_does(cells):
+    of_bundle, of_source = labels_of_bundle(BUNDLES / "wbc", cells), labels_of_source("wbc", cells)
+    assert [Path(file).name for file in of_bundle.files] == [Path(file).name for file in of_source.files]
+    for ours, theirs in zip(of_bundle.labels(4), of_source.labels(4), strict=True):
+        np.testing.assert_array_equal(ours.classes, theirs.classes)
+        assert len(np.unique(ours.classes)) == 3
 
 
 ERRORS = {

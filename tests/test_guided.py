@@ -174,11 +174,12 @@ def test_the_gain_bounds_the_amplification_and_gives_the_time_step():
     assert "GuidedDiffusion(spacing=1.0, percentile=70.0" in repr(layer)
 
 
+@pytest.mark.parametrize("shape", [(12, 14), (6, 8, 5)])
 @pytest.mark.parametrize("layer_type", [InverseEvolutionLayer, ForwardEvolutionLayer])
-def test_compiled_equals_eager(layer_type):
+def test_compiled_equals_eager(layer_type, shape):
     torch.compiler.reset()
-    layer, image = layer_type(GuidedDiffusion(), 0.1, 3), field(2, 1, 12, 14, seed=1)
-    u, v = (field(2, 3, 12, 14).requires_grad_() for _ in range(2))
+    layer, image = layer_type(GuidedDiffusion(), 0.1, 3), field(2, 1, *shape, seed=1)
+    u, v = (field(2, 3, *shape).requires_grad_() for _ in range(2))
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")(u, image)
     compiled.square().sum().backward()
     layer(v, image).square().sum().backward()

@@ -24,7 +24,7 @@ from lightning.pytorch import LightningModule, Trainer
 from programs import run_ranks
 from segmentation import Segmentation, batches
 
-from monai_iels import HeatDiffusion, InverseEvolutionLayer
+from monai_iels import GuidedDiffusion, HeatDiffusion, InverseEvolutionLayer
 from monai_iels.lightning import InverseEvolution
 
 SMALL = {"accelerator": "cpu", "logger": False, "enable_progress_bar": False, "enable_model_summary": False}
@@ -37,17 +37,17 @@ pytestmark = [
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 
 
-def layer():
-    return InverseEvolutionLayer(HeatDiffusion(), gain=6)
+def layer(equation=HeatDiffusion):
+    return InverseEvolutionLayer(equation(), gain=6)
 
 
-def trained_by_hand(network, growth=GROWTH):
+def trained_by_hand(network, growth=GROWTH, equation=HeatDiffusion):
     """Return the network after one epoch per share of the layer's time step."""
-    network, full = deepcopy(network), layer()
+    network, full = deepcopy(network), layer(equation)
     for share in growth:
-        part = InverseEvolutionLayer(HeatDiffusion(), dt=full.dt * share, steps=full.steps) if share else lambda u: u
+        part = InverseEvolutionLayer(equation(), dt=full.dt * share, steps=full.steps) if share else lambda u, image: u
         for image, label in batches():
-            loss = F.cross_entropy(part(network(image)), label)
+            loss = F.cross_entropy(part(network(image), image), label)
             gradients = torch.autograd.grad(loss, list(network.parameters()))
             with torch.no_grad():
                 for weight, gradient in zip(network.parameters(), gradients, strict=True):
@@ -59,10 +59,12 @@ def assert_equal_weights(network, other):
     torch.testing.assert_close(dict(network.state_dict()), dict(other.state_dict()), rtol=0, atol=2e-6)
 
 
-def test_a_training_is_that_of_a_loop_with_the_layer_and_validation_is_of_the_network_alone(tmp_path):
+@pytest.mark.parametrize("equation", [HeatDiffusion, GuidedDiffusion])
+def test_a_training_is_that_of_a_loop_with_the_layer_and_validation_is_of_the_network_alone(equation, tmp_path):
     model = Segmentation()
-    expected = trained_by_hand(model.net)
-    trainer = Trainer(**SMALL, max_epochs=3, callbacks=[InverseEvolution(layer(), 2)], default_root_dir=tmp_path)
+    expected = trained_by_hand(model.net, equation=equation)
+    callback = InverseEvolution(layer(equation), 2)
+    trainer = Trainer(**SMALL, max_epochs=3, callbacks=[callback], default_root_dir=tmp_path)
     trainer.fit(model, batches(), batches())
     assert_equal_weights(model.net, expected)
     assert not torch.allclose(expected.weight, trained_by_hand(Segmentation().net, [0.0] * 3).weight, atol=1e-3)

@@ -42,7 +42,7 @@ from servers import answers, free_port, options, wait_for
 
 from monai_iels._cli import main
 from monai_iels._run_folder import RunFolder
-from monai_iels.registry import register
+from monai_iels.registry import _registering, register
 from monai_iels.registry._registering import _inference_config, _log_network, _log_predictor, server_in_use
 from monai_iels.registry._versions import beats_champion
 from monai_iels.tracking import Journal
@@ -296,6 +296,13 @@ def test_the_champion_moves_only_for_better_on_the_same_data(sharp, server, tmp_
         assert not beats_champion(client, "rivals", {**tags, **worse})
     better = registered("better", dice=0.998)
     assert champion() == better
+
+
+def test_volumes_of_several_channels_are_refused_before_anything_is_logged(monkeypatch):
+    config = {"spatial_dims": 3, "in_channels": 2}
+    monkeypatch.setattr(_registering, "_inference_config", lambda folder: config)
+    with pytest.raises(ValueError, match="takes volumes of one channel, this network 2"):
+        _registering._log_models(None, None, "several", "run")
 
 
 def test_list_promote_export(cells, server, tmp_path, capsys):
