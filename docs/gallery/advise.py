@@ -9,23 +9,24 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""Draw the adviser's contact sheet of synthetic cells whose outlines are ragged.
+"""Ask the adviser about synthetic cells with noise at the same places; draw its contact sheet and print its words.
 
 Run ``python docs/gallery/advise.py``.
 """
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import numpy as np
-import torch
+from monai.data import MetaTensor
+from PIL import Image
 
-from iels_drawings.wbc import draw_wbc
-from monai_iels import MarkovLabel
-from monai_iels.advice._reading import Label
+from monai_iels import CorruptLabel
+from monai_iels.advice import Advice, advise, labels_in_folder, labels_of_source
 from monai_iels.advice._sheet import draw_sheet
-from monai_iels.advice._signs import measure
+from monai_iels.data import SOURCES
 
 FIGURES = Path(__file__).parents[1] / "figures"
 
@@ -33,16 +34,24 @@ FIGURES = Path(__file__).parents[1] / "figures"
 def main() -> None:
     """Write the picture."""
     FIGURES.mkdir(exist_ok=True)
-    error = MarkovLabel(100, 0.5, 0.05, smoothing=1.0)
-    labels = []
-    for seed in range(4):
-        truth = draw_wbc(np.random.default_rng(seed))[1]
-        classes = np.searchsorted(np.unique(truth), truth)
-        ragged = np.asarray(error(torch.from_numpy(classes.T.copy())[None].float()))[0].astype(np.int16)
-        label = Label(f"cell_{seed}.png", ragged, (1.0, 1.0))
-        labels.append((label, measure(ragged, label.spacing)))
-    draw_sheet(labels, "ragged outlines", FIGURES / "advise.png")
-    print(f"Wrote {FIGURES / 'advise.png'}")
+    with tempfile.TemporaryDirectory() as folder:
+        advice = example(Path(folder))
+        worst = [(advice.files.label(file), advice.signs[file]) for file in advice.worst(4)]
+        draw_sheet(worst, advice.diagnosis.answer, FIGURES / "advise.png")
+    print(f"{advice}\n\nWrote {FIGURES / 'advise.png'}")
+
+
+def example(folder: Path) -> Advice:
+    """Ask about twenty synthetic cells with noise at the same places."""
+    SOURCES["wbc"].synthesize(folder / "cells", 20)
+    noise = CorruptLabel(num_classes=3, window=2, fraction=0.1)
+    clean = labels_of_source("wbc", folder / "cells")
+    (folder / "labels").mkdir()
+    for file in clean.files:
+        label = MetaTensor(clean.read(file), meta={"filename_or_obj": Path(file).name})
+        noisy = np.asarray(noise(label))[0].T.astype(np.uint8)  # MONAI has the width first, Pillow the height
+        Image.fromarray(np.ascontiguousarray(noisy)).save(folder / "labels" / f"{Path(file).stem}.png")
+    return advise(labels_in_folder(folder / "labels"))
 
 
 if __name__ == "__main__":

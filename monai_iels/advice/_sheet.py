@@ -66,7 +66,7 @@ def draw_sheet(labels: Sequence[tuple[Label, Signs]], answer: str, file: Path) -
         file: the PNG file.
     """
     lines = math.ceil(len(labels) / _COLUMNS)
-    figure = Figure(figsize=(2.5 * _COLUMNS, 2.75 * lines + 0.9), layout="constrained")
+    figure = Figure(figsize=(2.5 * _COLUMNS, 2.75 * lines + 0.6), layout="constrained")
     with rc_context({"text.parse_math": False}):
         fields = figure.subplots(lines, _COLUMNS, squeeze=False).ravel()
         for axis, (label, signs) in zip(fields, labels, strict=False):
@@ -88,7 +88,7 @@ def _draw(axis: Axes, label: Label, signs: Signs, answer: str) -> None:
         axis.imshow(inside[..., None] * np.array(to_rgba(color_of(number), 0.45)), aspect=aspect)
         if not inside.all() and min(inside.shape) > 1:
             axis.contour(inside, levels=[0.5], colors=[color_of(number)], linewidths=0.8)
-    axis.imshow(marked[..., None] * np.array(to_rgba(_RED)), aspect=aspect)
+    axis.imshow(marked[..., None] * np.array(to_rgba(_RED)), aspect=aspect, zorder=3)  # above the outlines
     left, right, top, bottom = _surroundings(classes > 0)
     axis.set(xlim=(left, right), ylim=(bottom, top), facecolor="0.12", xticks=[], yticks=[])
     name = label.name if len(label.name) <= 30 else f"{label.name[:14]}...{label.name[-13:]}"
