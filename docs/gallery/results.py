@@ -283,8 +283,8 @@ def heat_map(axis: Axes, table: pd.DataFrame) -> None:
             axis.text(column, place, text, ha="center", va="center", color=color, fontweight=weight)
     axis.set(xlim=(-0.5, len(remedies) + 0.5), ylim=(len(errors), 0))
     axis.set(yticks=[place + 0.5 for place in range(len(errors))], yticklabels=errors, xticks=range(len(remedies) + 1))
-    names = [textwrap.fill(name, 13) for name in (f"{baseline} alone: Dice", *remedies)]
-    axis.set_xticklabels(names, fontsize=9.5)
+    names = [textwrap.fill(name, 12) for name in (f"{baseline} alone: Dice", *remedies)]
+    axis.set_xticklabels(names, fontsize=9)
     axis.xaxis.tick_top()
     axis.tick_params(length=0)
     axis.axhline(1, color="black", lw=1.2)  # below the clean labels
