@@ -39,6 +39,10 @@ WITH_AND_WITHOUT = {
         "hippocampus (3-D), 20 %": ("hippocampus-noisy_labels", "shared 2x2x2 noise, 20 %", "U-Net", "U-Net + layer"),
         "synthetic vessels, 50 %": ("drive-weight_penalty", "", "U-Net", "U-Net + layer"),
     },
+    "The same noise, and images flipped at random": {
+        "white blood cells, 20 %": ("wbc-augmentation", "flips", "U-Net", "U-Net + heat layer"),
+        "nuclei, 20 %": ("dsb2018-augmentation", "flips", "U-Net", "U-Net + heat layer"),
+    },
     "Noise that differs from image to image": {
         "white blood cells, 10 % ": ("wbc-noisy_labels", "2x2 noise of each image, 10 %", "U-Net", "U-Net + layer"),
         "synthetic vessels, 50 % ": ("drive-weight_penalty", "noise of each image", "U-Net", "U-Net + layer"),
