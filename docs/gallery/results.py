@@ -225,7 +225,8 @@ def label_errors() -> Figure:
         heat_map(axis, table)
         seeds = table.seeds.max()
         axis.set_ylabel(f"{LABEL_ERRORS[name]}\n{seeds} seed{'s' if seeds > 1 else ''}", fontweight="bold")
-    words = "blue: better than the U-Net alone; red: worse; colors end at 0.1. Bold: the 95 % interval leaves out zero"
+    words = "Dice of the U-Net alone, then differences to it. Blue: better; red: worse; colors end at 0.1."
+    words += "\nBold: the 95 % interval leaves out zero."
     figure.supxlabel(words, fontsize=9.5)
     return figure
 
@@ -235,8 +236,8 @@ def page_of_label_errors() -> str:
     parts = [
         "# Every method on every label error",
         "![What each method gains on each error](../figures/results_label_errors.png)",
-        "Dice against clean labels; in brackets the paired difference to the U-Net alone, with its 95 % bootstrap\n"
-        "interval over seeds and cases. **Bold**: the interval leaves out zero.",
+        "Each cell: Dice against clean labels; the paired difference to the U-Net alone; its 95 % bootstrap interval\n"
+        "over seeds and cases. **Bold**: the interval leaves out zero.",
         "What the errors are: [Artificial label errors](../do/label_errors.md).",
     ]
     for name, table in tables_of_label_errors().items():
@@ -247,7 +248,7 @@ def page_of_label_errors() -> str:
             lines.append(f"| {method} | {' | '.join(cell(cells.loc[(method, error)]) for error in errors)} |")
         seeds = table.seeds.max()
         count = f"{seeds} seed{'s' if seeds > 1 else ''}"
-        parts += [f"## {LABEL_ERRORS[name].capitalize()}, {count}", "\n".join(lines)]
+        parts += [f"## {LABEL_ERRORS[name][0].upper()}{LABEL_ERRORS[name][1:]}, {count}", "\n".join(lines)]
         parts.append(f"Roughness, convexity and early stopping: [the study's report]({name}-label_errors/report.md).")
     return "\n\n".join(parts) + "\n"
 
@@ -260,7 +261,7 @@ def cell(row: pd.Series) -> str:
         f"{round(value, 3) + 0.0:+.3f}" for value in (row.dice_gain, row.dice_gain_low, row.dice_gain_high)
     )
     mark = "**" if is_sure(row) else ""
-    return f"{row.dice:.3f} ({mark}{gain}{mark}, {low} to {high})"
+    return f"{row.dice:.3f}<br>{mark}{gain}{mark}<br>{low} to {high}"
 
 
 def is_sure(row: pd.Series) -> bool:
@@ -287,8 +288,8 @@ def heat_map(axis: Axes, table: pd.DataFrame) -> None:
             axis.text(column, place, text, ha="center", va="center", color=color, fontweight=weight)
     axis.set(xlim=(-0.5, len(remedies) + 0.5), ylim=(len(errors), 0))
     axis.set(yticks=[place + 0.5 for place in range(len(errors))], yticklabels=errors, xticks=range(len(remedies) + 1))
-    names = [textwrap.fill(name, 12) for name in (f"{baseline} alone: Dice", *remedies)]
-    axis.set_xticklabels(names, fontsize=9)
+    names = [textwrap.fill(name, 12) for name in (f"{baseline} alone", *remedies)]
+    axis.set_xticklabels(names, fontsize=8.5)
     axis.xaxis.tick_top()
     axis.tick_params(length=0)
     axis.axhline(1, color="black", lw=1.2)  # below the clean labels
