@@ -114,6 +114,10 @@ def test_groups_are_compared_within_themselves(groups, tmp_path):
     assert table["roughness_of_truth"].tolist() == [0.01] * 4
     page = write_report(groups, tmp_path).read_text()
     assert page.index("clean") < page.index("noisy")
+    assert "means over the validated epochs 5, 10, ±" in page
+    history = groups.runs[0].history
+    history.loc[15] = history.loc[10]  # one training was validated at other epochs
+    assert "means over the last 3 validated epochs, ±" in write_report(groups, tmp_path).read_text()
 
 
 def test_results_survive_their_file(groups, tmp_path):
@@ -225,10 +229,10 @@ def test_trainings_that_did_not_finish_are_counted(tmp_path):
     assert "Not finished: C, seed 0, 1: KILLED; MISSING." in lines
     gain = "(+0.200, +0.200 to +0.200)"
     assert [line for line in lines if line.startswith("| ")][1:] == [
-        "| A | 0.550 ± 0.071 | 0.450 ± 0.071 | 0.100 ± 0.000 | 0.900 ± 0.000 | 2.0 |",
-        f"| B (1 of 2 seeds) | 0.700 {gain} | 0.600 {gain} | 0.100 | 0.900 | 2.0 |",
+        "| A | 0.550 ± 0.071 | 0.450 ± 0.071 | 0.600 ± 0.000 | 0.100 ± 0.000 | 0.900 ± 0.000 |",
+        f"| B (1 of 2 seeds) | 0.700 {gain} | 0.600 {gain} | 0.600 | 0.100 | 0.900 |",
         "| C | KILLED, MISSING |  |  |  |  |",
-        "| truth |  |  | 0.010 |  |  |",
+        "| truth |  |  |  | 0.010 |  |",
     ]
 
 
