@@ -39,7 +39,7 @@ WITH_AND_WITHOUT = {
         "hippocampus (3-D), 20 %": ("hippocampus-noisy_labels", "shared 2x2x2 noise, 20 %", "U-Net", "U-Net + layer"),
         "synthetic vessels, 50 %": ("drive-weight_penalty", "", "U-Net", "U-Net + layer"),
     },
-    "The same noise, and images flipped at random": {
+    "The same noise, random flips": {
         "white blood cells, 20 %": ("wbc-augmentation", "flips", "U-Net", "U-Net + heat layer"),
         "nuclei, 20 %": ("dsb2018-augmentation", "flips", "U-Net", "U-Net + heat layer"),
     },
