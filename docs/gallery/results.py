@@ -237,7 +237,7 @@ def page_of_label_errors() -> str:
         "# Every method on every label error",
         "![What each method gains on each error](../figures/results_label_errors.png)",
         "Each cell: Dice against clean labels; the paired difference to the U-Net alone; its 95 % bootstrap interval\n"
-        "over seeds and cases. **Bold**: the interval leaves out zero.",
+        "over seeds and cases. **Bold**: the interval, before it is rounded, leaves out zero.",
         "What the errors are: [Artificial label errors](../do/label_errors.md).",
     ]
     for name, table in tables_of_label_errors().items():
