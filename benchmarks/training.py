@@ -28,7 +28,7 @@ from ignite.engine import Events
 from monai.bundle import create_workflow
 
 from monai_iels.handlers import Tracking
-from monai_iels.tracking import _courier as courier
+from monai_iels.tracking import _delivery_thread as courier
 
 BUNDLES = Path(__file__).parents[1] / "bundles"
 

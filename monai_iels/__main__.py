@@ -10,7 +10,7 @@
 # limitations under the License.
 """``python -m monai_iels`` is ``monai-iels``."""
 
-from monai_iels._cli import run_program
+from monai_iels.cli import run_program
 
 if __name__ == "__main__":
     run_program()

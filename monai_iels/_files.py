@@ -25,7 +25,7 @@ import pandas as pd
 import torch
 from filelock import FileLock, Timeout
 
-from monai_iels._errors import first_line
+from monai_iels._terminal import first_line
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 

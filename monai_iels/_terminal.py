@@ -9,12 +9,19 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""Paths, commands and times as a person at the terminal would write them."""
+"""What a person at the terminal reads: the reason of an error in one line, paths, commands and times."""
 
 import os
+import re
 import shlex
 import shutil
 import sys
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of what an error says, but for places in ITK's sources, or its kind if it says nothing."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    return next((line for line in lines if line and not re.match(r".*\.(hxx|cxx|h):\d+:$", line)), type(error).__name__)
 
 
 def shown(path: str | os.PathLike[str]) -> str:

@@ -19,7 +19,7 @@ from typing import Any
 
 import yaml
 
-from monai_iels._errors import first_line
+from monai_iels._terminal import first_line
 
 _DECIMAL = r"[-+]?[0-9][0-9_]*"
 _INT = re.compile(rf"(?:{_DECIMAL}|0b[01]+|0o[0-7]+|0x[0-9a-fA-F]+)\Z")

@@ -20,8 +20,8 @@ from typing import Any
 
 from torch import nn
 
-from monai_iels._torchvision import make_importable
 from monai_iels.networks import apply_to_heads
+from monai_iels.torchvision_operators import make_importable
 from monai_iels.warmup import Warmup
 
 make_importable()

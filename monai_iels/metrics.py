@@ -24,7 +24,7 @@ from monai.metrics.utils import ignore_background
 from monai.utils import MetricReduction
 from torch import Tensor
 
-from monai_iels._hulls import components_of, hull_volume
+from monai_iels.operators.hulls import components_of, hull_volume
 
 __all__ = ["ConvexityMetric", "RoughnessMetric", "SetIoUMetric"]
 

@@ -23,8 +23,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from monai_iels._errors import first_line
-from monai_iels._torchvision import make_importable
+from monai_iels._terminal import first_line
+from monai_iels.torchvision_operators import make_importable
 
 __all__ = ["BACKBONES", "HRNetV2", "deeplabv3plus", "street_network"]
 

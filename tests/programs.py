@@ -34,7 +34,7 @@ from multiprocessing.connection import Client, Connection
 from multiprocessing.reduction import recv_handle, send_handle
 from pathlib import Path
 
-IMPORTED = ("monai.bundle", "monai_iels.bundle", "monai_iels.study", "monai_iels.handlers", "fire", "torch._dynamo")
+IMPORTED = ("monai.bundle", "monai_iels.runs", "monai_iels.study", "monai_iels.handlers", "fire", "torch._dynamo")
 IMPORTED += ("mlflow.store.tracking.sqlalchemy_store", "mlflow.cli", "mlflow.server.fastapi_app", "uvicorn.main")
 IMPORTED += ("torch.distributed.run",)
 ADDRESS = "MONAI_IELS_TEST_PROGRAMS"  # where the helper listens, for this process and its programs

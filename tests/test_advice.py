@@ -25,7 +25,6 @@ from monai.data import MetaTensor
 from PIL import Image
 
 from monai_iels import BiteLabel, CorruptLabel, GrowLabel, MarkovLabel, PolygonLabel, WobbleLabel
-from monai_iels._cli import main
 from monai_iels.advice import advise, labels_in_folder, labels_of_bundle, labels_of_source
 from monai_iels.advice._diagnosis import (
     ANSWERS,
@@ -42,6 +41,7 @@ from monai_iels.advice._diagnosis import (
 from monai_iels.advice._gains import GAINS
 from monai_iels.advice._settings import settings_for
 from monai_iels.advice._signs import Repeats, gaps_of, measure, odd_slices, specks_of
+from monai_iels.cli import main
 from monai_iels.data import SOURCES
 from monai_iels.study import read_study
 from monai_iels.study._definition import check_overrides

@@ -40,8 +40,8 @@ from PIL import Image
 from programs import Program, run_ranks
 
 import monai_iels
-import monai_iels.bundle
-from monai_iels._cli import main
+import monai_iels.runs
+from monai_iels.cli import main
 from monai_iels.data import SOURCES
 from monai_iels.study._definition import check_overrides, read_study
 from monai_iels.study._plan import make_plan
@@ -123,7 +123,7 @@ def test_a_bundle_of_your_own(tmp_path, capsys):
     cases = (tmp_path / "out" / "evaluation" / "cases.csv").read_text().splitlines()
     assert [line.split(",")[0] for line in cases] == ["case", "case0.png", "case5.png"]
     assert (tmp_path / "out" / "evaluation" / "contact_sheet.png").exists()
-    with pytest.raises(monai_iels.bundle.RunError) as caught:
+    with pytest.raises(monai_iels.runs.RunError) as caught:
         run(training, **{**out, "dataset_dir": "synthetic"})
     assert "--dataset_dir" in str(caught.value)
 
@@ -552,7 +552,7 @@ def test_the_first_case_is_tried_on_the_device_of_the_training(tmp_path, monkeyp
         seen.append((next(network.parameters()).device.type, device.type))
         raise ValueError("enough")
 
-    monkeypatch.setattr("monai_iels.bundle._run.try_one_case", note)
+    monkeypatch.setattr("monai_iels.runs._run.try_one_case", note)
     with pytest.raises(RuntimeError, match="Failed to evaluate"):
         run(configs("wbc", "train"), **options("wbc", tmp_path / "out", device=torch.device("meta")))
     assert seen == [("meta", "meta")]
@@ -746,7 +746,7 @@ def copy_weights(network, target):
 )
 def test_weights_that_cannot_be_fine_tuned(file, sentence, trained, tmp_path):
     overrides = options("wbc", tmp_path / "out", pretrained=str(trained / "wbc" / file), features=[8, 8, 8, 8, 8, 8])
-    with pytest.raises(monai_iels.bundle.RunError, match=sentence):
+    with pytest.raises(monai_iels.runs.RunError, match=sentence):
         run(configs("wbc", "train"), **overrides)
     assert not (tmp_path / "out" / "config.json").exists()
 
@@ -826,7 +826,7 @@ def test_drive_is_judged_inside_the_field_of_view(trained, tmp_path):
 def test_nan_ends_a_training_with_its_likely_cause(tmp_path):
     overrides = options("wbc", tmp_path, iel_spacing=0.05, iel_steps=40)
     workflow = create_workflow(config_file=configs("wbc", "train"), **overrides)
-    with pytest.warns(UserWarning, match="amplifies up to"), pytest.raises(monai_iels.bundle.RunError) as caught:
+    with pytest.warns(UserWarning, match="amplifies up to"), pytest.raises(monai_iels.runs.RunError) as caught:
         workflow.run()
     stopped = str(caught.value)
     assert stopped.startswith("The loss became NaN or infinite in epoch 1. The layer amplifies up to ")
@@ -846,7 +846,7 @@ def test_nan_ends_a_training_with_its_likely_cause(tmp_path):
     ],
 )
 def test_impossible_overrides_are_refused(override, sentence, tmp_path):
-    with pytest.raises(monai_iels.bundle.RunError) as caught:
+    with pytest.raises(monai_iels.runs.RunError) as caught:
         run(configs("wbc", "train"), **{**options("wbc", tmp_path), **override})
     assert str(caught.value).startswith(sentence)
     assert not (tmp_path / "last.pt").exists()
@@ -959,7 +959,7 @@ def test_resuming_nothing_begins_anew_and_the_next_training_moves_it_aside(tmp_p
 
 def test_one_training_in_a_folder_at_a_time(tmp_path):
     (tmp_path / "out").mkdir()
-    with FileLock(tmp_path / "out" / ".training.lock"), pytest.raises(monai_iels.bundle.RunError) as caught:
+    with FileLock(tmp_path / "out" / ".training.lock"), pytest.raises(monai_iels.runs.RunError) as caught:
         run(configs("wbc", "train"), **options("wbc", tmp_path / "out"))
     assert str(caught.value).startswith(f"another training is running in {tmp_path / 'out'}; wait for it")
     assert {path.name for path in (tmp_path / "out").iterdir()} <= {".training.lock", "cache"}
@@ -971,7 +971,7 @@ RANKS = """
 import json, sys
 import torch
 import monai.bundle
-import monai_iels.bundle
+import monai_iels.runs
 files, overrides, output = json.loads(sys.argv[1])
 torch.set_num_threads(1)
 workflow = monai.bundle.create_workflow(config_file=files, **overrides)
@@ -990,7 +990,7 @@ evaluator.add_event_handler(Events.ITERATION_COMPLETED, lambda e: seen["cases"].
 workflow.run()
 rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
 try:
-    seen["share of 31"] = monai_iels.bundle.batch_size_per_process(31)
+    seen["share of 31"] = monai_iels.runs.batch_size_per_process(31)
 except ValueError as error:
     seen["share of 31"] = str(error)
 seen["dice"] = evaluator.state.metrics["val_mean_dice"]

@@ -21,9 +21,9 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
-from monai_iels._cli import main
 from monai_iels._files import write_json
-from monai_iels._pictures import Sheet, Tile, study_curves
+from monai_iels.cli import main
+from monai_iels.pictures import Sheet, Tile, study_curves
 from monai_iels.study import Results, RunResult, compare_variants, paired_difference, read_results, write_report
 from monai_iels.study._folder import StudyFolder, StudySummary
 from monai_iels.study._report import _finished_sheets, _settings, _side_by_side

@@ -48,7 +48,7 @@ from monai.transforms import Compose, SaveImage, ScaleIntensityRanged
 from PIL import Image
 from programs import Program
 
-from monai_iels import _cli
+from monai_iels import cli
 from monai_iels.data import (
     IGNORED,
     SOURCES,
@@ -69,7 +69,7 @@ from monai_iels.data._source import Archive
 
 
 def main(arguments):
-    return _cli.main(["data", *arguments])
+    return cli.main(["data", *arguments])
 
 
 READERS = {name: source.read for name, source in SOURCES.items()}

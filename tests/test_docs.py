@@ -28,10 +28,10 @@ from monai.data import ITKReader
 from PIL import Image
 
 import monai_iels
-from monai_iels._cli import main, make_parser
-from monai_iels.bundle import RunError
+from monai_iels.cli import main, make_parser
 from monai_iels.data import SOURCES, check_source, checked_datalists
 from monai_iels.data._images import read_file
+from monai_iels.runs import RunError
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("bundles/*/docs/*.md")])

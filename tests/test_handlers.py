@@ -29,9 +29,7 @@ from PIL import Image, ImageColor
 from programs import run_ranks
 
 from monai_iels import ConvexCurveMotion, HeatDiffusion, InverseEvolutionLayer
-from monai_iels._pictures import Sheet, tiles
 from monai_iels._prediction import color_of, outline
-from monai_iels._run_folder import RunFolder
 from monai_iels.handlers import (
     EvaluationReport,
     SeedEachEpoch,
@@ -42,6 +40,8 @@ from monai_iels.handlers import (
 )
 from monai_iels.handlers._layer_pictures import in_words
 from monai_iels.handlers._phases import Phases, attach
+from monai_iels.pictures import Sheet, tiles
+from monai_iels.run_folder import RunFolder
 from monai_iels.tracking import Journal
 
 OF_THE_FOLDER = ("mlflow.source.name", "mlflow.note.content")  # tags that name it

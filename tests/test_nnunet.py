@@ -30,7 +30,7 @@ from programs import run_ranks
 from servers import wait_for
 
 from monai_iels import ConvexCurveMotion, HeatDiffusion, InverseEvolutionLayer
-from monai_iels._cli import main
+from monai_iels.cli import main
 
 pytest.importorskip("nnunetv2", reason="nnU-Net is not installed: .ci/nnunet installs it and runs this file")
 from nnunetv2.training.loss.compound_losses import DC_and_BCE_loss, DC_and_CE_loss

@@ -118,10 +118,10 @@ def test_public_names():
         assert inspect.getdoc(getattr(monai_iels, name))
 
 
-ROOMS = "grid operators evolutions layers warmup networks losses robust_losses _hulls metrics transforms"
-ROOMS = f"{ROOMS} _errors _files _terminal"
-ROOMS = f"{ROOMS} _torchvision street_networks _yaml _prediction _serving _run_folder _pictures tracking handlers"
-ROOMS = f"{ROOMS} data registry bundle advice study lightning nnunet _cli __main__".split()
+ROOMS = "_terminal _files _yaml torchvision_operators"
+ROOMS = f"{ROOMS} grid operators evolutions layers warmup networks losses robust_losses metrics transforms"
+ROOMS = f"{ROOMS} street_networks _prediction run_folder pictures tracking handlers"
+ROOMS = f"{ROOMS} data registry runs bundles advice study lightning nnunet cli __main__".split()
 
 
 def imports_of(file):
@@ -144,6 +144,19 @@ def test_imports_flow_downward_only():
     for file in files:
         room = ROOMS.index(file.relative_to(home).parts[0].removesuffix(".py"))
         assert not [other for other in imports_of(file) if ROOMS.index(other) > room], file
+
+
+def test_rooms_show_each_other_their_faces_only():
+    """No room imports a private module of another room; at the top level there are few that all rooms share."""
+    home = Path(monai_iels.__file__).parent
+    for file in home.rglob("*.py"):
+        own = file.relative_to(home).parts[0]
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            path = (node.module or "").split(".") if isinstance(node, ast.ImportFrom) else []
+            if path[:1] == ["monai_iels"] and path[1:2] != [own]:
+                assert not [part for part in path[2:] if part.startswith("_")], file
+                assert not [alias.name for alias in node.names if alias.name.startswith("_")], file
+    assert len([file for file in home.glob("_*.py") if not file.name.startswith("__")]) <= 3
 
 
 def test_the_drawings_are_a_package_of_their_own():
@@ -225,7 +238,7 @@ for name in ("mlflow", "ignite", "itk", "nibabel", "PIL", "matplotlib", "joblib"
     except ImportError:
         continue
     raise SystemExit(f"{name} is here")
-from monai_iels._cli import main
+from monai_iels.cli import main
 raise SystemExit(main(["registry", "list"]))
 """
 
@@ -261,7 +274,7 @@ def test_the_core_needs_nothing_of_the_extra(tmp_path):
 
 
 def test_the_one_command_starts_without_loading_what_runs_its_rooms():
-    code = "import sys; from monai_iels._cli import make_parser; make_parser(); print(*sys.modules)"
+    code = "import sys; from monai_iels.cli import make_parser; make_parser(); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     rooms = {f"monai_iels.{room}" for room in ("advice", "data", "bundle", "study", "registry", "tracking", "handlers")}
     assert not rooms & set(loaded)

@@ -21,9 +21,9 @@ import yaml
 from helpers import own_bundle, run
 from PIL import Image
 
-from monai_iels._cli import main
 from monai_iels._yaml import read_mapping
-from monai_iels.bundle import RunError
+from monai_iels.cli import main
+from monai_iels.runs import RunError
 from monai_iels.study._definition import presets, read_study
 
 BUNDLES = Path(__file__).parents[1] / "bundles"

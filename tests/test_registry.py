@@ -40,11 +40,11 @@ from programs import Program
 from scipy import ndimage
 from servers import answers, free_port, options, wait_for
 
-from monai_iels._cli import main
-from monai_iels._run_folder import RunFolder
+from monai_iels.cli import main
 from monai_iels.registry import _registering, register
 from monai_iels.registry._registering import _inference_config, _log_network, _log_predictor, server_in_use
 from monai_iels.registry._versions import beats_champion
+from monai_iels.run_folder import RunFolder
 from monai_iels.tracking import Journal
 
 

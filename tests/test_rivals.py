@@ -24,7 +24,7 @@ from monai.bundle import create_workflow
 from programs import run_ranks
 from scipy import ndimage, stats
 
-import monai_iels.bundle
+import monai_iels.runs
 from monai_iels import (
     BootstrappedCrossEntropyLoss,
     GeneralizedCrossEntropyLoss,
@@ -385,7 +385,7 @@ def test_a_resumed_training_with_an_average_is_the_same(tmp_path):
 
 @pytest.mark.parametrize("decay", [1, -0.1, "slow"])
 def test_a_decay_that_is_none(decay, tmp_path):
-    with pytest.raises(monai_iels.bundle.RunError, match="ema_decay must be a number from 0 to below 1"):
+    with pytest.raises(monai_iels.runs.RunError, match="ema_decay must be a number from 0 to below 1"):
         run(configs("wbc", "train"), **options("wbc", tmp_path, ema_decay=decay))
 
 

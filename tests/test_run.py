@@ -26,13 +26,13 @@ from helpers import BUNDLES, configs, options, run
 from monai.bundle import ConfigParser, create_workflow
 from PIL import Image
 
-import monai_iels.bundle
+import monai_iels.runs
 from monai_iels._files import atomic, read_json, read_table, write_json, write_table
 from monai_iels._prediction import check_rules, parser_at_work
-from monai_iels._run_folder import RunFolder
 from monai_iels._terminal import bundle_command
-from monai_iels.bundle._rules import RULES
-from monai_iels.bundle._sentences import sentence
+from monai_iels.run_folder import RunFolder
+from monai_iels.runs._error_sentences import sentence
+from monai_iels.runs._rules import RULES
 from monai_iels.tracking import how_to_look
 
 HERE = sys.modules[__name__]
@@ -45,10 +45,10 @@ SEEN = []
 
 def note_run(name, **inner):
     """Note which run calls, before and after another workflow has run inside the same expression."""
-    before = monai_iels.bundle.this_run()["output_dir"]
+    before = monai_iels.runs.this_run()["output_dir"]
     if inner:
         run(configs("wbc", "train"), **inner)
-    SEEN.append((name, before, monai_iels.bundle.this_run()["output_dir"]))
+    SEEN.append((name, before, monai_iels.runs.this_run()["output_dir"]))
 
 
 def test_a_workflow_inside_another_s_expression_sees_its_own_config(tmp_path, monkeypatch):
@@ -70,7 +70,7 @@ def test_a_mistyped_key_is_refused_inside_another_run(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "nesting", HERE)
     inner = options("wbc", tmp_path / "inner", epoch=3)
     outer = options("wbc", tmp_path / "outer", run=[{"_target_": "nesting.note_run", "name": "outer", **inner}])
-    with pytest.raises(monai_iels.bundle.RunError, match="unknown key 'epoch': did you mean 'epochs'"):
+    with pytest.raises(monai_iels.runs.RunError, match="unknown key 'epoch': did you mean 'epochs'"):
         run(configs("wbc", "train"), **outer)
     assert not (tmp_path / "inner").exists()
 
@@ -91,7 +91,7 @@ def test_a_run_leaves_the_process_as_it_was(tmp_path):
     hook, handlers = sys.excepthook, list(logging.getLogger("monai_iels").handlers)
     overrides = options("wbc", tmp_path, epochs=1)
     run(configs("wbc", "train"), logging_file=False, **overrides)
-    with pytest.raises(monai_iels.bundle.RunError):
+    with pytest.raises(monai_iels.runs.RunError):
         run(configs("wbc", "train"), logging_file=False, **overrides, epoch=3)
     assert sys.excepthook is hook
     assert logging.getLogger("monai_iels").handlers == handlers
@@ -100,7 +100,7 @@ def test_a_run_leaves_the_process_as_it_was(tmp_path):
 
 def test_keys_of_your_own_are_known_when_you_say_so(tmp_path):
     overrides = options("wbc", tmp_path, my_key=3)
-    with pytest.raises(monai_iels.bundle.RunError, match="unknown key 'my_key'"):
+    with pytest.raises(monai_iels.runs.RunError, match="unknown key 'my_key'"):
         create_workflow(config_file=configs("wbc", "train"), **overrides)
     parser = create_workflow(config_file=configs("wbc", "train"), **overrides, known_keys=["my_key"]).parser
     assert parser.get_parsed_content("my_key") == 3
@@ -176,7 +176,7 @@ LIMITS = [
 @pytest.mark.parametrize(("key", "accepted", "refused"), LIMITS)
 def test_the_limits_of_a_setting(key, accepted, refused, values):
     check_rules(RULES, {**values, key: accepted})
-    with pytest.raises(monai_iels.bundle.RunError, match=f"--{key} must be"):
+    with pytest.raises(monai_iels.runs.RunError, match=f"--{key} must be"):
         check_rules(RULES, {**values, key: refused})
 
 

@@ -24,8 +24,8 @@ from PIL import Image
 from programs import Program
 from scipy import ndimage
 
-from monai_iels._serving import SegmentationModel
 from monai_iels.data import SOURCES
+from monai_iels.registry._serving import SegmentationModel
 
 SIZES = {
     "wbc": {"sample_count": 20, "image_size": [112, 112]},

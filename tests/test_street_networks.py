@@ -21,8 +21,8 @@ from helpers import BUNDLES, ROOT, configs, history, new_database, run
 from monai.bundle import verify_net_in_out
 from PIL import Image
 
-from monai_iels._torchvision import make_importable
 from monai_iels.street_networks import BACKBONES, street_network
+from monai_iels.torchvision_operators import make_importable
 
 make_importable()
 pytest.importorskip("timm", reason='pip install "monai_iels[cityscapes]"')

@@ -37,7 +37,7 @@ from monai.transforms import Compose
 from programs import Program, start_helper
 from servers import Gate, files_with, wait_for
 
-from monai_iels._cli import main
+from monai_iels.cli import main
 from monai_iels.study import Study, read_results, read_study, select_variants
 from monai_iels.study._definition import check_overrides, presets
 from monai_iels.study._folder import StudySummary

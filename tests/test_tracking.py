@@ -31,8 +31,8 @@ from mlflow.exceptions import MlflowException
 from monai.bundle import create_workflow
 from servers import Gate, Server, files_with, free_port, options, runs_of, start_process, steps_of, wait_for
 
-from monai_iels._cli import make_parser
-from monai_iels.bundle import RunError
+from monai_iels.cli import make_parser
+from monai_iels.runs import RunError
 from monai_iels.tracking import (
     Courier,
     Journal,
@@ -47,7 +47,7 @@ from monai_iels.tracking import (
     view_command,
     without_secrets,
 )
-from monai_iels.tracking._delivery import deliver_pending
+from monai_iels.tracking._mlflow import deliver_pending
 
 
 def replay(*arguments):

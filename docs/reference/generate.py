@@ -18,7 +18,7 @@ from pathlib import Path
 
 import yaml
 
-from monai_iels._cli import make_parser
+from monai_iels.cli import make_parser
 
 HERE = Path(__file__).parent
 BUNDLES = HERE.parents[1] / "bundles"

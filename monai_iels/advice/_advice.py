@@ -30,7 +30,7 @@ from monai_iels.advice._report import report
 from monai_iels.advice._settings import Setting, alone, settings_for
 from monai_iels.advice._sheet import draw_sheet, suspicion
 from monai_iels.advice._signs import Repeats, Signs, measure, specks_of
-from monai_iels.data._problems import DataError, Problem
+from monai_iels.data import DataError, Problem
 
 _SHOWN = 12
 

@@ -26,13 +26,24 @@ from monai.transforms import Orientation
 from tqdm import tqdm
 
 from monai_iels.advice._signs import reduced
-from monai_iels.bundle._data import composed_config, list_data
-from monai_iels.data import IGNORED, SOURCES, LabelValuesd, as_mask
-from monai_iels.data._archives import is_archive
-from monai_iels.data._cases import Datalists, all_files
-from monai_iels.data._images import read_file, reader_of
-from monai_iels.data._problems import DataError, Problem, Problems
-from monai_iels.data._search import contents, listing, walk
+from monai_iels.bundles import composed_config, list_data
+from monai_iels.data import (
+    IGNORED,
+    SOURCES,
+    DataError,
+    Datalists,
+    LabelValuesd,
+    Problem,
+    Problems,
+    all_files,
+    as_mask,
+    contents,
+    is_archive,
+    listing,
+    read_file,
+    reader_of,
+    walk,
+)
 
 _IMAGES = (".png", ".bmp", ".tif", ".tiff", ".gif", ".jpg", ".jpeg")
 _VOLUMES = (".nii", ".nii.gz", ".nrrd", ".mha", ".mhd")

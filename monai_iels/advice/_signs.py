@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from scipy import ndimage
 
-from monai_iels._hulls import components_of, fill_hull
+from monai_iels.operators.hulls import components_of, fill_hull
 
 _LARGEST_SPECK = {2: 5**2, 3: 4**3}  # a window of noise has a side of up to five pixels in papers, four voxels in 3-D
 _LARGEST_SIDE = {2: 1024, 3: 160}  # of the part of a label whose outlines are measured: more takes long and adds little

@@ -22,12 +22,15 @@ The checker, the command line, archives, downloads and the cache then work with 
 """
 
 from monai_iels._prediction import IGNORED, as_rgb
-from monai_iels.data._cases import Datalists, case_files, cases_of, fingerprint
-from monai_iels.data._check import check_source
-from monai_iels.data._datalists import SOURCES, SYNTHETIC, checked_datalists, paired_datalists
-from monai_iels.data._images import LoadFiled, as_mask
+from monai_iels.data._archives import is_archive
+from monai_iels.data._cases import Datalists, all_files, case_files, cases_of, fingerprint
+from monai_iels.data._check import Report, check_files, check_source, make_report
+from monai_iels.data._datalists import SOURCES, SYNTHETIC, checked_datalists, describe_pairs, paired_datalists
+from monai_iels.data._download import download_archive
+from monai_iels.data._images import LoadFiled, as_mask, read_file, reader_of
 from monai_iels.data._labels import LabelValuesd, SetAsideIgnoredd, check_labels
-from monai_iels.data._problems import DataError, Problem
+from monai_iels.data._problems import DataError, Problem, Problems
+from monai_iels.data._search import contents, listing, walk
 from monai_iels.data._source import Source
 
 __all__ = [
@@ -39,15 +42,28 @@ __all__ = [
     "LabelValuesd",
     "LoadFiled",
     "Problem",
+    "Problems",
+    "Report",
     "SetAsideIgnoredd",
     "Source",
+    "all_files",
     "as_mask",
     "as_rgb",
     "case_files",
     "cases_of",
+    "check_files",
     "check_labels",
     "check_source",
     "checked_datalists",
+    "contents",
+    "describe_pairs",
+    "download_archive",
     "fingerprint",
+    "is_archive",
+    "listing",
+    "make_report",
     "paired_datalists",
+    "read_file",
+    "reader_of",
+    "walk",
 ]

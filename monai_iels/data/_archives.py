@@ -23,7 +23,7 @@ from pathlib import Path, PurePosixPath
 from monai.config import PathLike
 from tqdm import tqdm
 
-from monai_iels._errors import first_line
+from monai_iels._terminal import first_line
 from monai_iels.data._cache import made_once
 from monai_iels.data._problems import DataError, Problem, opening
 

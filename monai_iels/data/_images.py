@@ -25,8 +25,8 @@ from monai.transforms import MapTransform
 from monai.utils import ensure_tuple
 from PIL import Image, ImageChops
 
-from monai_iels._errors import first_line
 from monai_iels._prediction import read_finite
+from monai_iels._terminal import first_line
 from monai_iels.data._problems import DataError, Problem, opening
 
 _NIFTI = (".nii", ".nii.gz")

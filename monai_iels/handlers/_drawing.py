@@ -16,9 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from monai_iels._errors import first_line
 from monai_iels._files import atomic
-from monai_iels._terminal import shown
+from monai_iels._terminal import first_line, shown
 
 logger = logging.getLogger(__name__)
 

@@ -23,11 +23,11 @@ import ignite.distributed as idist
 import torch
 from monai.networks.utils import eval_mode
 
-from monai_iels._pictures import Colors, Sheet, Tile, classes_of, tiles
-from monai_iels._run_folder import RunFolder
 from monai_iels.handlers._drawing import drawing
 from monai_iels.handlers._phases import Phases, attach
 from monai_iels.losses import IELLoss
+from monai_iels.pictures import Colors, Sheet, Tile, classes_of, tiles
+from monai_iels.run_folder import RunFolder
 
 _LARGEST_TILE = 640  # pixels along an axis
 

@@ -30,12 +30,12 @@ from ignite.metrics import Average
 from monai.utils import string_list_all_gather
 
 from monai_iels._files import write_table
-from monai_iels._pictures import Colors, Panel, Tile, classes_of, contact_sheet, curves, tiles
-from monai_iels._run_folder import OF_TRUTH, SHOWN_METRICS, RunFolder, best_and_last
 from monai_iels._terminal import bundle_command, duration, shown
 from monai_iels.handlers._drawing import drawing
 from monai_iels.handlers._phases import Phases, attach
 from monai_iels.metrics import SetIoUMetric
+from monai_iels.pictures import Colors, Panel, Tile, classes_of, contact_sheet, curves, tiles
+from monai_iels.run_folder import OF_TRUTH, SHOWN_METRICS, RunFolder, best_and_last
 from monai_iels.tracking import add_files_to_run
 
 logger = logging.getLogger(__name__)

@@ -28,11 +28,11 @@ import ignite.distributed as idist
 import torch
 from ignite.engine import Events
 
-from monai_iels._errors import first_line
-from monai_iels._run_folder import RunFolder
+from monai_iels._terminal import first_line
 from monai_iels.handlers._phases import Phases, attach
 from monai_iels.handlers._reports import TrainingReport
 from monai_iels.handlers._training import TrainingStopped
+from monai_iels.run_folder import RunFolder
 from monai_iels.tracking import Recorder, RunDescription, choose_address
 
 

@@ -27,12 +27,12 @@ from monai.transforms import Randomizable
 from monai.utils import CommonKeys
 from torch import nn
 
-from monai_iels._errors import first_line
-from monai_iels._run_folder import RunFolder
+from monai_iels._terminal import first_line
 from monai_iels.handlers._averaging import MovingAverage
 from monai_iels.handlers._phases import Phases, attach
 from monai_iels.layers import InverseEvolutionLayer
 from monai_iels.losses import apply_loss
+from monai_iels.run_folder import RunFolder
 
 logger = logging.getLogger(__name__)
 
@@ -137,7 +137,7 @@ class TrainingCheckpoint:
     """Save the best weights and the whole state of the last epoch, and resume from it.
 
     MONAI's ``CheckpointSaver`` forgets the best score when a training is resumed, and Ignite's ``Checkpoint`` gives
-    each epoch another file name. Here the names are those of :class:`~monai_iels._run_folder.RunFolder`, the best score
+    each epoch another file name. Here the names are those of :class:`~monai_iels.run_folder.RunFolder`, the best score
     is part of the state, and a damaged last state falls back to the one before.
 
     Args:

@@ -13,7 +13,7 @@
 A name has two models: NAME is the network, with logits as output; NAME-predict takes images and returns labels.
 """
 
-from monai_iels.registry._registering import register
+from monai_iels.registry._registering import register, server_in_use
 from monai_iels.registry._versions import Version, export_version, list_versions, promote
 
-__all__ = ["Version", "export_version", "list_versions", "promote", "register"]
+__all__ = ["Version", "export_version", "list_versions", "promote", "register", "server_in_use"]

@@ -35,12 +35,12 @@ from mlflow.types import ParamSchema, ParamSpec, Schema, TensorSpec
 from monai.bundle import ConfigParser
 from torch import nn
 
-from monai_iels._errors import first_line
 from monai_iels._files import read_json
-from monai_iels._run_folder import RunFolder
-from monai_iels._torchvision import make_importable
+from monai_iels._terminal import first_line
 from monai_iels.registry._self_check import check_network, check_predictor
 from monai_iels.registry._versions import SAME_DATA, beats_champion
+from monai_iels.run_folder import RunFolder
+from monai_iels.torchvision_operators import make_importable
 from monai_iels.tracking import Journal, deliver, environment, remember_secrets, signed_in
 
 logger = logging.getLogger(__name__)
@@ -57,8 +57,8 @@ _ABOUT = {
     "PNG, JPEG, TIFF, BMP or GIF in 2-D, NIfTI in 3-D",
     "output": "an array of labels, or a table with the column 'label' or 'probabilities'",
 }
-_SERVING = Path(__file__).parents[1] / "_serving.py"
-_OURS = _SERVING.parent.name
+_SERVING = Path(__file__).with_name("_serving.py")
+_OURS = "monai_iels"
 _TAGS = ("source", *SAME_DATA, "dataset_synthetic", "bundle", "bundle_version")
 
 
@@ -216,7 +216,7 @@ def _log_predictor(folder: RunFolder, config: dict[str, Any], packages: set[str]
             model_config={"max_values": _LARGEST_REQUEST},
             metadata=_ABOUT,
             pip_requirements=[*_REQUIREMENTS, *_FILE_REQUIREMENTS, *further],
-            code_paths=[str(_SERVING.parent)] if _OURS in packages else None,
+            code_paths=[str(_SERVING.parents[1])] if _OURS in packages else None,
         )
         check_predictor(mlflow.pyfunc.load_model(info.model_uri), folder, config, Path(scratch))
     return str(info.model_uri)

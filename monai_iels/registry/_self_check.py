@@ -30,7 +30,7 @@ from torch import nn
 from torch.nn.functional import interpolate
 
 from monai_iels._files import read_json
-from monai_iels._run_folder import RunFolder
+from monai_iels.run_folder import RunFolder
 
 _LARGEST_DIFFERENCE = 1e-5
 _LARGEST_SHARE = 0.001  # of labels that may differ, and of a probability

@@ -15,12 +15,12 @@
 page. ``monai-iels study report FOLDER`` only writes the page.
 """
 
-from monai_iels.study._closing import closing_words
 from monai_iels.study._comparison import compare_variants, paired_difference
-from monai_iels.study._definition import Study, read_study, select_variants
+from monai_iels.study._definition import Study, preset_for_a_gpu, read_study, select_variants
 from monai_iels.study._report import write_report
 from monai_iels.study._results import Results, RunResult, read_results
 from monai_iels.study._running import run_study
+from monai_iels.study._terminal_summary import closing_words
 
 __all__ = [
     "Results",
@@ -29,6 +29,7 @@ __all__ = [
     "closing_words",
     "compare_variants",
     "paired_difference",
+    "preset_for_a_gpu",
     "read_results",
     "read_study",
     "run_study",

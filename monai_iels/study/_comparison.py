@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from monai_iels._run_folder import KEY_METRIC
+from monai_iels.run_folder import KEY_METRIC
 from monai_iels.study._definition import by_group
 from monai_iels.study._results import LAST_EPOCHS, SET_METRIC, Results, RunResult
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from monai_iels._files import locked, read_json
-from monai_iels._run_folder import RunFolder
+from monai_iels.run_folder import RunFolder
 from monai_iels.study._definition import Overrides, slug
 
 Summary = TypeVar("Summary", bound="StudySummary")

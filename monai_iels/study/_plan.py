@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from monai_iels._files import read_json, write_json
-from monai_iels._run_folder import RunFolder
-from monai_iels.bundle._keys import training_config
+from monai_iels.run_folder import RunFolder
+from monai_iels.runs import training_config
 from monai_iels.study._definition import Overrides, Study, presets, read_study, slug
 from monai_iels.study._folder import StudyFolder, StudySummary
 from monai_iels.tracking import Journal, choose_address, without_secrets

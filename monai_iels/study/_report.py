@@ -22,7 +22,7 @@ import jinja2
 import pandas as pd
 
 from monai_iels._files import write_table, write_text
-from monai_iels._pictures import Sheet, Tile, study_curves
+from monai_iels.pictures import Sheet, Tile, study_curves
 from monai_iels.study._comparison import compare_variants
 from monai_iels.study._definition import by_group
 from monai_iels.study._folder import StudyFolder

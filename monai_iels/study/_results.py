@@ -23,7 +23,7 @@ from typing import Any
 import pandas as pd
 
 from monai_iels._files import write_json
-from monai_iels._run_folder import KEY_METRIC, SET_METRIC, RunFolder
+from monai_iels.run_folder import KEY_METRIC, SET_METRIC, RunFolder
 from monai_iels.study._folder import StudyFolder, StudySummary
 from monai_iels.tracking import Journal
 

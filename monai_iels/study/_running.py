@@ -20,10 +20,9 @@ from pathlib import Path
 import joblib
 from monai.bundle import ConfigParser
 
-from monai_iels._errors import first_line
-from monai_iels._terminal import duration
-from monai_iels.bundle._data import list_data
-from monai_iels.bundle._keys import training_config
+from monai_iels._terminal import duration, first_line
+from monai_iels.bundles import list_data
+from monai_iels.runs import training_config
 from monai_iels.study._definition import Study, check_overrides
 from monai_iels.study._plan import Plan, Training, check_unchanged, make_plan, write_summary
 from monai_iels.study._processes import Outcome, TrainingProcesses

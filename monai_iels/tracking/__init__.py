@@ -24,13 +24,14 @@ from monai_iels.tracking._addresses import (
     signed_in,
     without_secrets,
 )
-from monai_iels.tracking._courier import Courier
-from monai_iels.tracking._delivery import deliver
-from monai_iels.tracking._journal import Journal
-from monai_iels.tracking._pages import how_to_look, view_command
+from monai_iels.tracking._delivery_thread import Courier
+from monai_iels.tracking._journal import JOURNAL, Journal
+from monai_iels.tracking._mlflow import deliver
+from monai_iels.tracking._mlflow_pages import how_to_look, view_command
 from monai_iels.tracking._recorder import Recorder, RunDescription, add_files_to_run
 
 __all__ = [
+    "JOURNAL",
     "Courier",
     "Journal",
     "Recorder",

@@ -21,10 +21,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from monai_iels._run_folder import RunFolder, best_and_last, scores_of
-from monai_iels.tracking._courier import Courier
+from monai_iels.run_folder import RunFolder, best_and_last, scores_of
+from monai_iels.tracking._delivery_thread import Courier
 from monai_iels.tracking._journal import RESUMED, Journal
-from monai_iels.tracking._pages import how_to_look
+from monai_iels.tracking._mlflow_pages import how_to_look
 
 logger = logging.getLogger(__name__)
 

@@ -30,9 +30,9 @@ from monai.transforms import Transform
 from monai.utils import ImageMetaKey, TransformBackends, convert_to_dst_type, convert_to_numpy, convert_to_tensor
 from scipy import ndimage
 
-from monai_iels._hulls import components_of, fill_hull
 from monai_iels.evolutions.base import Evolution, check_evolution
 from monai_iels.grid import check_dt, check_spacing, check_steps
+from monai_iels.operators.hulls import components_of, fill_hull
 
 __all__ = [
     "BiteLabel",

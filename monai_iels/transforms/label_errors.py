@@ -30,7 +30,7 @@ import numpy as np
 from monai.utils import optional_import
 from scipy import ndimage
 
-from monai_iels._hulls import components_of
+from monai_iels.operators.hulls import components_of
 from monai_iels.transforms.array import LabelError, LabelTransform, identity_of, nearest
 
 __all__ = [

@@ -21,8 +21,7 @@ from monai.bundle import ConfigParser
 from monai_iels import _prediction
 from monai_iels._prediction import unknown_key
 from monai_iels._yaml import read_mapping
-from monai_iels.data import SOURCES
-from monai_iels.data._datalists import describe_pairs
+from monai_iels.data import SOURCES, describe_pairs
 
 _CONFIGS = ("train", "evaluate", "inference", "multi_gpu_train")
 _FREE_FORM = "#required_packages_version"

@@ -18,6 +18,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+__all__ = ["add_commands"]
+
 _PRESETS = "paper, full (the bundle as it is), or cpu, which is smaller (default: cpu; with a GPU paper, or else full)"
 _ADDRESS = "address of a tracking server (default: MLFLOW_TRACKING_URI, or the database beside the bundle)"
 
@@ -46,8 +48,7 @@ def _run(options: argparse.Namespace) -> int:
     print(f"Study {options.study.stem}: loading MONAI ...", flush=True)
     import torch
 
-    from monai_iels.study import read_study, run_study, select_variants
-    from monai_iels.study._definition import preset_for_a_gpu
+    from monai_iels.study import preset_for_a_gpu, read_study, run_study, select_variants
 
     has_gpu = torch.cuda.is_available()
     jobs = (1 if has_gpu else min(2, os.cpu_count() or 1)) if options.jobs is None else options.jobs

@@ -9,12 +9,12 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""What an error of another package says, in one line, for our own sentences."""
+"""The bundles: ``monai-iels bundle compose bundles`` writes the configs of each.
 
-import re
+They are made from ``bundles/shared`` and what the bundle's ``dataset.yaml`` changes.
+"""
 
+from monai_iels.bundles._composing import compose
+from monai_iels.bundles._data import check_data, composed_config, list_data
 
-def first_line(error: BaseException) -> str:
-    """Return the first line of what an error says, but for places in ITK's sources, or its kind if it says nothing."""
-    lines = [line.strip() for line in str(error).splitlines()]
-    return next((line for line in lines if line and not re.match(r".*\.(hxx|cxx|h):\d+:$", line)), type(error).__name__)
+__all__ = ["check_data", "compose", "composed_config", "list_data"]

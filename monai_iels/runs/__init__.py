@@ -9,21 +9,18 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""The bundles: their configs are composed here, and a run of one is an object.
-
-``monai-iels bundle compose bundles`` writes each bundle's ``configs`` from ``bundles/shared`` and its
-``dataset.yaml``. The configs call the methods of :func:`this_run` from MONAI's ``initialize`` and ``run``.
-"""
+"""A run of a bundle."""
 
 from monai_iels._prediction import RunError
-from monai_iels.bundle._composing import compose
-from monai_iels.bundle._run import Run, averaged_over_processes, batch_size_per_process, this_run
+from monai_iels.runs._keys import known_keys, training_config
+from monai_iels.runs._run import Run, averaged_over_processes, batch_size_per_process, this_run
 
 __all__ = [
     "Run",
     "RunError",
     "averaged_over_processes",
     "batch_size_per_process",
-    "compose",
+    "known_keys",
     "this_run",
+    "training_config",
 ]

@@ -22,6 +22,8 @@ from pathlib import Path
 
 import torch
 
+__all__ = ["make_importable"]
+
 _DEFINED: list[torch.library.Library] = []  # an operator lives as long as its library
 
 

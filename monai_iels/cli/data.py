@@ -21,6 +21,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+__all__ = ["add_commands"]
+
 
 def add_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the commands about data sets to the parser of ``monai-iels data``."""
@@ -52,8 +54,7 @@ def _source(name: str) -> Any:
 
 
 def _download(options: argparse.Namespace) -> int:
-    from monai_iels.data import check_source
-    from monai_iels.data._download import download_archive
+    from monai_iels.data import check_source, download_archive
 
     source = _source(options.name)
     with _writing("--root"):
@@ -76,7 +77,7 @@ def _report(options: argparse.Namespace) -> Any:
     from monai_iels.data import SOURCES, check_source
 
     if options.name not in SOURCES and os.path.isdir(options.name):
-        from monai_iels.bundle._data import check_data
+        from monai_iels.bundles import check_data
 
         return check_data(Path(options.name), options.root, options.cache_dir)
     if os.path.dirname(options.name):

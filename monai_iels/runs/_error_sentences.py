@@ -22,8 +22,8 @@ from types import CodeType
 import torch
 
 import monai_iels
-from monai_iels._errors import first_line
 from monai_iels._prediction import RunError
+from monai_iels._terminal import first_line
 
 _DISK_FULL = (errno.EDQUOT, errno.EFBIG, errno.ENOSPC)
 _NOT_WRITABLE = (errno.EACCES, errno.EEXIST, errno.EIO, errno.EISDIR, errno.ENOTDIR, errno.EROFS)

@@ -18,7 +18,7 @@ from typing import Any
 
 from monai.bundle import ConfigParser
 
-from monai_iels.bundle._keys import is_plain
+from monai_iels.runs._keys import is_plain
 from monai_iels.tracking import remember_secrets, without_secrets
 
 _ADDRESS = r"(https?|sqlite|postgresql|mysql|mssql|databricks(-uc)?)(\+\w+)?:|databricks$"

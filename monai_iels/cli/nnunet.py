@@ -23,6 +23,8 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
 
+__all__ = ["add_commands"]
+
 _VARIABLE = "nnUNet_extTrainer"
 
 
@@ -45,7 +47,7 @@ def _export(options: argparse.Namespace) -> None:
 
 
 def _train(options: argparse.Namespace) -> None:
-    from monai_iels._torchvision import make_importable
+    from monai_iels.torchvision_operators import make_importable
 
     if importlib.util.find_spec("nnunetv2") is None:
         raise ValueError("nnU-Net is not installed: install it with pip install 'monai_iels[nnunet]'")

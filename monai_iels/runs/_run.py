@@ -28,19 +28,19 @@ from monai.networks import eval_mode
 from torch import nn
 
 from monai_iels import registry
-from monai_iels._errors import first_line
 from monai_iels._prediction import RunError, check_rules, check_weights, check_writable, parser_at_work
-from monai_iels._run_folder import RunFolder
-from monai_iels.bundle._keys import NOT_SETTINGS, check_keys, is_plain, training_config
-from monai_iels.bundle._pretrained import load_pretrained
-from monai_iels.bundle._record import cases_digest, describe_run
-from monai_iels.bundle._resume import CASES, check_resumed
-from monai_iels.bundle._rules import RULES
-from monai_iels.bundle._secrets import hide_secrets
-from monai_iels.bundle._sentences import one_sentence
+from monai_iels._terminal import first_line
 from monai_iels.data import SYNTHETIC, Datalists, check_labels
 from monai_iels.layers import InverseEvolutionLayer
 from monai_iels.losses import apply_loss
+from monai_iels.run_folder import RunFolder
+from monai_iels.runs._error_sentences import one_sentence
+from monai_iels.runs._keys import NOT_SETTINGS, check_keys, is_plain, training_config
+from monai_iels.runs._pretrained import load_pretrained
+from monai_iels.runs._resume import CASES, check_resumed
+from monai_iels.runs._rules import RULES
+from monai_iels.runs._run_description import cases_digest, describe_run
+from monai_iels.runs._secrets import hide_secrets
 from monai_iels.tracking import RunDescription
 
 logger = logging.getLogger(__name__)

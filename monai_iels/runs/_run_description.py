@@ -22,10 +22,10 @@ from typing import Any
 from torch import nn
 
 import monai_iels
-from monai_iels._run_folder import RunFolder
-from monai_iels.bundle._keys import is_plain
 from monai_iels.data import SYNTHETIC, Datalists, case_files, fingerprint
 from monai_iels.layers import InverseEvolutionLayer
+from monai_iels.run_folder import RunFolder
+from monai_iels.runs._keys import is_plain
 from monai_iels.tracking import RunDescription, without_secrets
 
 

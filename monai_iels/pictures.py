@@ -32,8 +32,10 @@ from monai.metrics import compute_dice
 from monai.networks.utils import one_hot
 
 from monai_iels._prediction import IGNORED, color_of
-from monai_iels._run_folder import SET_METRIC, SHOWN_METRICS
 from monai_iels.metrics import RoughnessMetric
+from monai_iels.run_folder import SET_METRIC, SHOWN_METRICS
+
+__all__ = ["Panel", "Sheet", "Tile", "classes_of", "contact_sheet", "curves", "study_curves", "tiles"]
 
 _MOST_COLUMNS = 5  # with more, the text of a sheet is too small on a page
 _NAMES_AS_THEY_ARE = rc_context({"text.parse_math": False})  # a name with two $ is no formula

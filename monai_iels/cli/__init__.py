@@ -22,8 +22,10 @@ from functools import partial
 from typing import Any
 
 import monai_iels
-from monai_iels._cli import advise
-from monai_iels._errors import first_line
+from monai_iels._terminal import first_line
+from monai_iels.cli import advise
+
+__all__ = ["ADDRESS_OF_SERVER", "main", "make_parser", "run_program"]
 
 ADDRESS_OF_SERVER = "address of the server (default: MLFLOW_TRACKING_URI, or where the training was tracked)"
 _GROUPS = {
@@ -77,7 +79,7 @@ def make_parser() -> argparse.ArgumentParser:
     for name, words in _GROUPS.items():
         group = groups.add_parser(name, help=words, description=f"{words[0].upper()}{words[1:]}.")
         commands = group.add_subparsers(required=True, title="commands", metavar="COMMAND")
-        importlib.import_module(f"monai_iels._cli.{name}").add_commands(partial(_add_command, commands))
+        importlib.import_module(f"monai_iels.cli.{name}").add_commands(partial(_add_command, commands))
     advise.add_commands(partial(_add_command, groups))
     return parser
 

@@ -18,10 +18,10 @@ import threading
 import time
 from contextlib import ExitStack
 
-from monai_iels._errors import first_line
+from monai_iels._terminal import first_line
 from monai_iels.tracking._addresses import mlflow_settings
-from monai_iels.tracking._delivery import deliver_pending
 from monai_iels.tracking._journal import Journal
+from monai_iels.tracking._mlflow import deliver_pending
 
 logger = logging.getLogger(__name__)
 

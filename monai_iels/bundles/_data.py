@@ -15,11 +15,9 @@ from pathlib import Path
 from monai.bundle import ConfigParser
 from monai.config import PathLike
 
-from monai_iels.bundle._composing import compose
-from monai_iels.bundle._keys import training_config
-from monai_iels.data import Datalists
-from monai_iels.data._check import Report, check_files, make_report
-from monai_iels.data._problems import Problems
+from monai_iels.bundles._composing import compose
+from monai_iels.data import Datalists, Problems, Report, check_files, make_report
+from monai_iels.runs import training_config
 
 
 def list_data(parser: ConfigParser) -> Datalists:

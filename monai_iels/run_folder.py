@@ -25,8 +25,10 @@ from typing import Any
 import pandas as pd
 import torch
 
-from monai_iels._errors import first_line
 from monai_iels._files import locked, read_json, read_table, save_weights, write_json, write_table
+from monai_iels._terminal import first_line
+
+__all__ = ["RunFolder", "best_and_last", "deciding_metric", "scores_of"]
 
 logger = logging.getLogger(__name__)
 

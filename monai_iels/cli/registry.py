@@ -16,7 +16,9 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from monai_iels._cli import ADDRESS_OF_SERVER
+from monai_iels.cli import ADDRESS_OF_SERVER
+
+__all__ = ["add_commands"]
 
 
 def add_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
@@ -41,7 +43,7 @@ def _at_server(command: Callable[[argparse.Namespace], None]) -> Callable[[argpa
     """Let a command use the server that ``--tracking_uri`` or the training in ``--root`` names."""
 
     def run(options: argparse.Namespace) -> None:
-        from monai_iels.registry._registering import server_in_use
+        from monai_iels.registry import server_in_use
 
         with server_in_use(_address(options)):
             command(options)
@@ -50,7 +52,7 @@ def _at_server(command: Callable[[argparse.Namespace], None]) -> Callable[[argpa
 
 
 def _address(options: argparse.Namespace) -> str:
-    from monai_iels._run_folder import RunFolder
+    from monai_iels.run_folder import RunFolder
     from monai_iels.tracking import Journal
 
     address = Journal(RunFolder(options.root).tracking).address(options.tracking_uri)

@@ -20,8 +20,8 @@ from __future__ import annotations
 import json
 import shlex
 
-from monai_iels._run_folder import KEY_METRIC
 from monai_iels._terminal import script_command
+from monai_iels.run_folder import KEY_METRIC
 
 _LOCAL = "http://127.0.0.1:5000"  # where `mlflow ui` answers
 _VIEW = "results"

@@ -29,11 +29,11 @@ from pathlib import Path, PurePosixPath
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
-from monai_iels._errors import first_line
+from monai_iels._terminal import first_line
 from monai_iels.tracking import _addresses as addresses
 from monai_iels.tracking._entries import Artifact, Entry, Open, Values
 from monai_iels.tracking._journal import Journal
-from monai_iels.tracking._pages import EXPERIMENT_TAGS
+from monai_iels.tracking._mlflow_pages import EXPERIMENT_TAGS
 
 logger = logging.getLogger(__name__)
 

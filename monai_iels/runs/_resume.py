@@ -18,8 +18,8 @@ from typing import Any
 
 from monai.bundle.utils import ID_SEP_KEY
 
-from monai_iels._run_folder import RunFolder
-from monai_iels.bundle._keys import NOT_SETTINGS
+from monai_iels.run_folder import RunFolder
+from monai_iels.runs._keys import NOT_SETTINGS
 
 logger = logging.getLogger(__name__)
 

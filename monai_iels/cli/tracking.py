@@ -19,8 +19,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from monai_iels._cli import ADDRESS_OF_SERVER
-from monai_iels._errors import first_line
+from monai_iels._terminal import first_line
+from monai_iels.cli import ADDRESS_OF_SERVER
+
+__all__ = ["add_commands"]
 
 
 def add_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
@@ -32,7 +34,7 @@ def add_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
 
 def _replay(options: argparse.Namespace) -> int:
     """Deliver the journals below a folder; return 1 if one of them could not be delivered."""
-    from monai_iels.tracking._journal import JOURNAL, Journal
+    from monai_iels.tracking import JOURNAL, Journal
 
     files = sorted(options.folder.rglob(JOURNAL))
     if not files:

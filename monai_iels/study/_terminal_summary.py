@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from monai_iels._run_folder import deciding_metric
 from monai_iels._terminal import bundle_command, shown
+from monai_iels.run_folder import deciding_metric
 from monai_iels.study._folder import StudyFolder
 from monai_iels.study._results import LAST_EPOCHS, Results, RunResult
 from monai_iels.tracking import Journal, how_to_look

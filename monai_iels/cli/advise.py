@@ -19,6 +19,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+__all__ = ["add_commands"]
+
 _BUNDLES = Path("bundles")
 
 

@@ -18,6 +18,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+__all__ = ["add_commands"]
+
 
 def add_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the commands about bundles to the parser of ``monai-iels bundle``."""
@@ -29,7 +31,7 @@ def add_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
 
 def _composed(bundles: Path) -> dict[Path, str]:
     """Return the text of every composed file of every bundle."""
-    from monai_iels.bundle import compose
+    from monai_iels.bundles import compose
 
     folders = sorted(file.parent for file in bundles.glob("*/dataset.yaml"))
     if not folders:
