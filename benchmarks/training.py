@@ -28,7 +28,7 @@ from ignite.engine import Events
 from monai.bundle import create_workflow
 
 from monai_iels.handlers import Tracking
-from monai_iels.tracking import _delivery_thread as courier
+from monai_iels.tracking import _delivery_thread
 
 BUNDLES = Path(__file__).parents[1] / "bundles"
 
@@ -105,7 +105,7 @@ def bundle_over_loop(features: list[int], images: int, epochs: int, folder: str)
 
 def tracked_over_untracked(features: list[int], images: int, epochs: int, folder: str) -> float:
     """Return the time of a tracked epoch over the same without what tracking took of it, in both of its threads."""
-    spent = {"handler": 0.0, "courier": 0.0}
+    spent = {"handler": 0.0, "delivery": 0.0}
     clock = time.perf_counter
 
     def timed(name: str, function: Callable[..., Any], now: Callable[[], float]) -> Callable[..., Any]:
@@ -121,9 +121,10 @@ def tracked_over_untracked(features: list[int], images: int, epochs: int, folder
     run = workflow(
         "wbc", f"{folder}/tracked", features=features, sample_count=images, epochs=epochs + 1, val_interval=1
     )
+    deliver_pending = _delivery_thread.deliver_pending
     with (
         mock.patch.object(Tracking, "record", timed("handler", Tracking.record, clock)),
-        mock.patch.object(courier, "deliver_pending", timed("courier", courier.deliver_pending, time.thread_time)),
+        mock.patch.object(_delivery_thread, "deliver_pending", timed("delivery", deliver_pending, time.thread_time)),
     ):
         trainer = run.parser.get_parsed_content("train#trainer")
         marks: list[tuple[float, float]] = []  # after the first epoch, which has opened the database once for all

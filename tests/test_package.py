@@ -159,6 +159,17 @@ def test_rooms_show_each_other_their_faces_only():
     assert len([file for file in home.glob("_*.py") if not file.name.startswith("__")]) <= 3
 
 
+def test_one_module_beside_the_registry_imports_mlflow():
+    """Also inside functions: another tracker is another module like it."""
+    home, users = Path(monai_iels.__file__).parent, set()
+    for file in home.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            users |= {file.relative_to(home).as_posix() for name in names if name.split(".")[0] == "mlflow"}
+    assert {user for user in users if not user.startswith("registry/")} == {"tracking/_mlflow.py"}
+
+
 def test_the_drawings_are_a_package_of_their_own():
     home = Path(monai_iels.__file__).parent
     for file in Path(iels_drawings.__file__).parent.rglob("*.py"):

@@ -282,7 +282,7 @@ def test_the_champion_moves_only_for_better_on_the_same_data(sharp, server, tmp_
         if params:
             journal.append("params", values=params)
         before = len(client.search_model_versions("name='rivals'"))
-        journal.save_progress(replace(journal.progress(), count=len(journal.entries())))
+        journal.save_progress(replace(journal.progress(), arrived=set(range(len(journal.entries())))))
         assert register(str(tmp_path / folder), "rivals")
         assert len(client.search_model_versions("name='rivals'")) == before + 1
         return client.get_model_version_by_alias("rivals", "candidate").version

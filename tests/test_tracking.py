@@ -31,13 +31,14 @@ from mlflow.exceptions import MlflowException
 from monai.bundle import create_workflow
 from servers import Gate, Server, files_with, free_port, options, runs_of, start_process, steps_of, wait_for
 
-from monai_iels.cli import make_parser
+from monai_iels.cli import main, make_parser
 from monai_iels.runs import RunError
 from monai_iels.tracking import (
-    Courier,
+    DeliveryThread,
     Journal,
     Recorder,
     RunDescription,
+    TrackingError,
     choose_address,
     deliver,
     environment_for,
@@ -484,7 +485,7 @@ def test_a_database_s_password_stays_in_memory(monkeypatch):
         with signed_in(address) as uri:
             raise ValueError(f"no {uri} with Xy9qTb@Zw8kVn")
 
-    with pytest.raises(MlflowException, match=r"^no postgresql://host/db with \*\*\*$") as caught:
+    with pytest.raises(TrackingError, match=r"^no postgresql://host/db with \*\*\*$") as caught:
         connect()
     assert caught.value.__suppress_context__
     assert environment_for(address) == {"MLFLOW_TRACKING_URI": "postgresql://me:Xy9qTb%40Zw8kVn@host/db"}
@@ -542,6 +543,15 @@ def test_a_password_is_not_written_where_the_server_is_away(by_environment, tmp_
     assert replay(str(tmp_path), "--tracking_uri", uri) == 1
     told = capsys.readouterr().err
     assert "If the server has moved, or wants a password, set --tracking_uri or MLFLOW_TRACKING_URI." in told
+    assert "Xy9qTb" not in told
+    assert len(told.splitlines()) == 1
+
+
+def test_a_command_tells_an_error_in_one_line_without_the_password(monkeypatch, capsys):
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    assert main(["registry", "list", "--tracking_uri", f"http://me:Xy9qTb@127.0.0.1:{free_port()}"]) == 1
+    told = capsys.readouterr().err
+    assert "127.0.0.1" in told
     assert "Xy9qTb" not in told
     assert len(told.splitlines()) == 1
 
@@ -625,9 +635,9 @@ def test_a_full_disk_at_the_start_costs_the_run_s_tracking_alone(tmp_path, capsy
     journal.append("metrics", step=1, values={"a": 1.0})
     assert journal.has_metrics(1, "a")
     assert not journal.has_metrics(1, "b")
-    courier = Courier(journal)
-    courier.start()
-    assert not courier.finish(patience=0.5)
+    delivery = DeliveryThread(journal)
+    delivery.start()
+    assert not delivery.finish(patience=0.5)
     (journal.folder / "delivered").write_text('{"count": "x"}')
     assert replay(str(tmp_path)) == 1
     assert f"{journal.file} must begin with a run, got 'metrics'" in capsys.readouterr().err
@@ -640,7 +650,7 @@ def test_a_mark_from_elsewhere_leads_to_no_other_run(server, tmp_path):
     journal = new_journal(tmp_path, server.uri)
     journal.append("metrics", step=1, values={"a": 1.0})
     for run_id in (other, "0" * 32):
-        journal.save_progress(replace(journal.progress(), count=1, run_id=run_id))
+        journal.save_progress(replace(journal.progress(), arrived={0}, run_id=run_id))
         mine = deliver(journal)
         assert mine not in (other, "0" * 32)
         assert client.get_run(mine).data.metrics == {"a": 1.0}
@@ -734,23 +744,23 @@ def environment():
     return {name: value for name, value in os.environ.items() if "TELEMETRY" not in name}
 
 
-def test_the_courier_does_not_touch_the_environment(server, tmp_path, monkeypatch):
+def test_the_delivery_does_not_touch_the_environment(server, tmp_path, monkeypatch):
     """Whoever starts it sets what MLflow reads there, and undoes it in the end; what the user has set stays."""
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "77")
     before = environment()
     with Gate(server, "me", "Xy9qTb", delay=0.05) as gate:
-        courier = Courier(new_journal(tmp_path, remember_secrets(f"http://me:Xy9qTb@{gate.host}")))
-        courier.start()
+        delivery = DeliveryThread(new_journal(tmp_path, remember_secrets(f"http://me:Xy9qTb@{gate.host}")))
+        delivery.start()
         during = environment()
         for step in range(10):
-            courier.journal.append("metrics", step=step, values={"a": 1.0})
-            courier.notify()
+            delivery.journal.append("metrics", step=step, values={"a": 1.0})
+            delivery.notify()
             assert environment() == during
-        assert courier.finish()
+        assert delivery.finish()
     assert environment() == before
     changed = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true"}
     assert during == {**before, **changed}
-    assert steps_of(server.uri, courier.journal.progress().run_id, "a") == list(range(10))
+    assert steps_of(server.uri, delivery.journal.progress().run_id, "a") == list(range(10))
 
 
 def test_a_broken_store_for_files_hides_no_numbers(server, tmp_path):
@@ -786,16 +796,16 @@ def test_a_slow_server_is_waited_for_while_it_takes_something(server, tmp_path):
         journal = new_journal(tmp_path, f"http://{gate.host}")
         for step in range(30):
             journal.append("metrics", step=step, values={"a": 1.0})
-        courier = Courier(journal)
-        courier.start()
+        delivery = DeliveryThread(journal)
+        delivery.start()
         began = time.monotonic()
-        assert courier.finish(patience=2.5)
+        assert delivery.finish(patience=2.5)
         assert time.monotonic() - began > 4.5
-    assert steps_of(server.uri, courier.journal.progress().run_id, "a") == list(range(30))
+    assert steps_of(server.uri, delivery.journal.progress().run_id, "a") == list(range(30))
     journal.append("metrics", step=30, values={"a": 1.0})
-    courier = Courier(journal)
-    courier.start()
-    assert not courier.finish(patience=1.0)  # nobody answers
+    delivery = DeliveryThread(journal)
+    delivery.start()
+    assert not delivery.finish(patience=1.0)  # nobody answers
 
 
 def test_a_resumed_training_tracks_where_it_is_told(server, tmp_path):

@@ -67,7 +67,7 @@ def _sentence(error: Exception) -> str | None:
         return f"{place} cannot be read or written ({reason}): free space there, or choose another folder"
     if isinstance(error, ValueError | OSError):
         return str(error)
-    from_server = type(error).__module__.split(".")[0] in ("mlflow", "sqlalchemy")
+    from_server = type(error).__module__.startswith(("mlflow.", "sqlalchemy.", "monai_iels.tracking."))
     return first_line(error) if from_server else None
 
 

@@ -9,33 +9,37 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""Tracking with MLflow: a journal on disk, a courier that delivers it, and the addresses of servers.
+"""Tracking with MLflow: a journal on disk, a thread that delivers it, and the addresses of servers.
 
-A training writes only to its journal, so no server can stop it. A courier delivers the journal in the background, and
+A training writes only to its journal, so no server can stop it. A thread delivers the journal in the background, and
 ``monai-iels tracking replay`` delivers what is left.
+
+Only ``_mlflow.py`` knows MLflow. Another tracker needs one module like it, with the same functions: one that delivers a
+journal, and in it one method for each kind of entry in ``_entries.py``.
 """
 
 from monai_iels.tracking._addresses import (
+    TrackingError,
     choose_address,
     environment,
     environment_for,
     local_database,
     remember_secrets,
-    signed_in,
     without_secrets,
 )
-from monai_iels.tracking._delivery_thread import Courier
+from monai_iels.tracking._delivery_thread import DeliveryThread
 from monai_iels.tracking._journal import JOURNAL, Journal
-from monai_iels.tracking._mlflow import deliver
+from monai_iels.tracking._mlflow import deliver, signed_in
 from monai_iels.tracking._mlflow_pages import how_to_look, view_command
 from monai_iels.tracking._recorder import Recorder, RunDescription, add_files_to_run
 
 __all__ = [
     "JOURNAL",
-    "Courier",
+    "DeliveryThread",
     "Journal",
     "Recorder",
     "RunDescription",
+    "TrackingError",
     "add_files_to_run",
     "choose_address",
     "deliver",

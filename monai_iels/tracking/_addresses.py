@@ -17,25 +17,36 @@ import logging
 import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote, unquote
-
-from filelock import FileLock
-from mlflow.exceptions import MlflowException
 
 logger = logging.getLogger(__name__)
 
 _VARIABLE = "MLFLOW_TRACKING_URI"
-_FILES = ("sqlite:///", "file:")  # an @ in these is part of a file's name
+_DATABASE = "sqlite:///"
+_FILES = (_DATABASE, "file:")  # an @ in these is part of a file's name
 _SECRET_QUERY = re.compile(r"[?&;]\w*(pass|pwd|token|secret|odbc_connect)\w*=(.*)", re.IGNORECASE | re.DOTALL)
 _SECRETS: dict[str, str] = {}  # whole addresses, by the address without secrets; never written anywhere
 
 
+class TrackingError(RuntimeError):
+    """A tracking server could not be used; its text has no user name and no password."""
+
+
 def local_database(folder: str | os.PathLike[str]) -> str:
     """Return the address of the database in a folder."""
-    return f"sqlite:///{os.path.abspath(Path(folder) / 'mlflow.db')}"
+    return remember_secrets(f"{_DATABASE}{Path(folder) / 'mlflow.db'}")
+
+
+def database_file(address: str) -> Path | None:
+    """Return the file of an embedded database; None for a server."""
+    return Path(os.path.abspath(address.removeprefix(_DATABASE))) if address.startswith(_DATABASE) else None
+
+
+def first_address(typed: str | None, known: str | None) -> str:
+    """Return the first of what the user typed, ``MLFLOW_TRACKING_URI`` and what is known; empty if there is none."""
+    return remember_secrets(typed or os.environ.get(_VARIABLE) or known or "")
 
 
 def choose_address(
@@ -56,31 +67,14 @@ def choose_address(
         output_dir: folder of the run.
         before: where a resumed run was tracked so far; it goes before the database.
     """
-    given = tracking_uri or os.environ.get(_VARIABLE) or before
-    if given:
-        return remember_secrets(given)
+    if given := first_address(tracking_uri, before):
+        return given
     shared = Path(os.path.abspath(bundle_root)).parent / "mlflow"
     nearest = next((path for path in (shared / "mlflow.db", shared, shared.parent) if path.exists()), shared)
     if shared.is_file() or not os.access(nearest, os.W_OK):
         logger.warning(f"{shared} cannot be written to: this run is tracked in {output_dir} instead.")
         return local_database(output_dir)
     return local_database(shared)
-
-
-def artifact_location(address: str) -> str | None:
-    """Return a folder beside an embedded database; None for a server, which has its own place for artifacts."""
-    if not address.startswith("sqlite:///"):
-        return None
-    return (Path(os.path.abspath(address.removeprefix("sqlite:///"))).parent / "mlartifacts").as_uri()
-
-
-def creation_lock(address: str) -> AbstractContextManager[Any]:
-    """Return a lock that keeps other processes from creating the same embedded database at the same moment."""
-    if not address.startswith("sqlite:///"):
-        return nullcontext()
-    database = Path(address.removeprefix("sqlite:///"))
-    database.parent.mkdir(parents=True, exist_ok=True)
-    return FileLock(database.with_suffix(".lock"))
 
 
 def without_secrets(uri: str) -> str:
@@ -114,15 +108,15 @@ def _is_http(scheme: str) -> bool:
 
 def remember_secrets(uri: str) -> str:
     """Return an address without secrets, and absolute; this process remembers the secrets for :func:`signed_in`."""
-    if uri.startswith("sqlite:///"):
-        return f"sqlite:///{os.path.abspath(uri.removeprefix('sqlite:///'))}"
+    if file := database_file(uri):
+        return f"{_DATABASE}{file}"
     address = without_secrets(uri)
     if address != uri:
         _SECRETS[address] = uri
     return address
 
 
-def _with_secrets(address: str) -> str:
+def with_secrets(address: str) -> str:
     """Return the address with the user name and password that this process knows, quoted as URLs want them."""
     known = (_SECRETS.get(address), os.environ.get(_VARIABLE))
     uri = next((uri for uri in known if uri and without_secrets(uri) == address), address)
@@ -135,18 +129,15 @@ def _with_secrets(address: str) -> str:
 
 @contextmanager
 def secrets_hidden(address: str) -> Iterator[str]:
-    """Yield the address to give to MLflow, with user name and password; raise errors without these.
-
-    The HTTP library below MLflow takes user name and password from the address, so no environment variable is needed.
-    """
-    uri = _with_secrets(address)
+    """Yield the address with user name and password; an error that shows them becomes a TrackingError without them."""
+    uri = with_secrets(address)
     try:
         yield uri
     except Exception as error:
         text = _hide_secrets(str(error), uri)
         if text == str(error):
             raise
-        raise MlflowException(text) from None
+        raise TrackingError(text) from None
 
 
 def _hide_secrets(text: str, uri: str) -> str:
@@ -164,28 +155,6 @@ def _hide_secrets(text: str, uri: str) -> str:
 
 
 @contextmanager
-def mlflow_settings(address: str, fail_soon: bool = False) -> Iterator[None]:
-    """Set for a while what MLflow reads only from the environment: never print secrets, and give up a request soon.
-
-    MLflow takes neither for one client (its issues 8584 and 12520 ask for it), so this changes ``os.environ``.
-    Call it in the thread that owns the run, never in the courier's: a change while another thread reads
-    the environment can break that thread. Limits that the user has set stay.
-
-    Args:
-        address: where MLflow is going to track.
-        fail_soon: whether requests give up after one try of ten seconds, because the caller tries again.
-    """
-    chosen = {}
-    if fail_soon:
-        limits = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
-        chosen = {name: value for name, value in limits.items() if name not in os.environ}
-    if _with_secrets(address) != address:
-        chosen["MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"] = "true"
-    with environment(chosen):
-        yield
-
-
-@contextmanager
 def environment(variables: Mapping[str, str]) -> Iterator[None]:
     """Set environment variables for a while; afterwards they are as before, whoever changed them."""
     before = {name: os.environ.get(name) for name in variables}
@@ -199,13 +168,6 @@ def environment(variables: Mapping[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-@contextmanager
-def signed_in(address: str) -> Iterator[str]:
-    """Yield the address to give to MLflow, with user name and password, which MLflow then neither prints nor raises."""
-    with mlflow_settings(address), secrets_hidden(address) as uri:
-        yield uri
-
-
 def environment_for(address: str) -> dict[str, str]:
     """Return the environment variables of another process that tracks at an address."""
-    return {_VARIABLE: _with_secrets(address)}
+    return {_VARIABLE: with_secrets(address)}

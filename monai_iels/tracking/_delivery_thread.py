@@ -19,9 +19,8 @@ import time
 from contextlib import ExitStack
 
 from monai_iels._terminal import first_line
-from monai_iels.tracking._addresses import mlflow_settings
 from monai_iels.tracking._journal import Journal
-from monai_iels.tracking._mlflow import deliver_pending
+from monai_iels.tracking._mlflow import client_settings, deliver_pending
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +28,7 @@ _LONGEST_PAUSE = 30.0
 _LONGEST_REQUEST = 11.0  # seconds
 
 
-class Courier(threading.Thread):
+class DeliveryThread(threading.Thread):
     """Deliver a journal in the background until the run ends.
 
     Args:
@@ -48,7 +47,7 @@ class Courier(threading.Thread):
 
     def start(self) -> None:
         """Start the thread. The same thread that calls this calls :meth:`finish`."""
-        self._settings.enter_context(mlflow_settings(self.address, fail_soon=True))
+        self._settings.enter_context(client_settings(self.address, fail_soon=True))
         super().start()
 
     def notify(self) -> None:

@@ -9,7 +9,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""The entries of a journal: one class per kind, its form as a line of JSON, and how MLflow gets it."""
+"""The entries of a journal: one class per kind, and its form as a line of JSON. They know no tracker."""
 
 from __future__ import annotations
 
@@ -17,9 +17,6 @@ import json
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from typing import Any
-
-from mlflow import MlflowClient, entities
-from mlflow.exceptions import MlflowException
 
 _STATUSES = ("RUNNING", "SCHEDULED", "FINISHED", "FAILED", "KILLED")
 _TYPES: dict[str, type] = {"time": int, "step": int, "cases": int, "values": dict}  # all other fields are text
@@ -40,10 +37,6 @@ class Entry:
         """Return the entry as a line of JSON."""
         return json.dumps({"kind": self.kind, **asdict(self), **more}) + "\n"
 
-    def send(self, client: MlflowClient, run_id: str) -> None:
-        """Tell a server; if it knows already, nothing changes."""
-        raise NotImplementedError(f"{self.kind} is sent in a way of its own")
-
 
 @dataclass(frozen=True)
 class Open(Entry):
@@ -62,18 +55,12 @@ class Resumed(Entry):
 
     tracking_uri: str = ""
 
-    def send(self, client: MlflowClient, run_id: str) -> None:
-        client.update_run(run_id, "RUNNING")
-
 
 @dataclass(frozen=True)
 class Status(Entry):
     """The run ends."""
 
     status: str
-
-    def send(self, client: MlflowClient, run_id: str) -> None:
-        client.set_terminated(run_id, self.status, end_time=self.time)
 
 
 @dataclass(frozen=True)
@@ -87,18 +74,10 @@ class Values(Entry):
 class Params(Values):
     """Settings that never change."""
 
-    def send(self, client: MlflowClient, run_id: str) -> None:
-        params = [entities.Param(key, str(value)[:6000]) for key, value in self.values.items()]
-        client.log_batch(run_id, params=params)
-
 
 @dataclass(frozen=True)
 class Tags(Values):
     """Descriptions that may change."""
-
-    def send(self, client: MlflowClient, run_id: str) -> None:
-        tags = [entities.RunTag(key, str(value)[:5000]) for key, value in self.values.items()]
-        client.log_batch(run_id, tags=tags)
 
 
 @dataclass(frozen=True)
@@ -107,10 +86,6 @@ class Metrics(Values):
 
     step: int
 
-    def send(self, client: MlflowClient, run_id: str, model_id: str | None = None) -> None:
-        metrics = [entities.Metric(key, value, self.time, self.step, model_id) for key, value in self.values.items()]
-        client.log_batch(run_id, metrics=metrics)
-
 
 @dataclass(frozen=True)
 class Model(Metrics):
@@ -118,24 +93,6 @@ class Model(Metrics):
 
     name: str
     weights: str
-
-    def send(self, client: MlflowClient, run_id: str, model_id: str | None = None) -> None:
-        super().send(client, run_id)  # first for the run, even if the server knows no models
-        run = client.get_run(run_id)
-        model_id = self._find_or_create(client, run)
-        client.finalize_logged_model(model_id, "READY")
-        if run.outputs is None or model_id not in [output.model_id for output in run.outputs.model_outputs]:
-            client.log_outputs(run_id, [entities.LoggedModelOutput(model_id, self.step)])
-        super().send(client, run_id, model_id)
-
-    def _find_or_create(self, client: MlflowClient, run: entities.Run) -> str:
-        experiment, run_id = run.info.experiment_id, run.info.run_id
-        for model in client.search_logged_models([experiment], f"source_run_id = '{run_id}'"):
-            if model.name == self.name:
-                return model.model_id
-        source = {key: value for key, value in run.data.tags.items() if key.startswith("mlflow.source.")}
-        tags = {**source, "mlflow.model.isExternal": "true", "weights": self.weights}
-        return client.create_logged_model(experiment, self.name, run_id, tags).model_id
 
 
 @dataclass(frozen=True)
@@ -147,16 +104,6 @@ class Data(Entry):
     source: str
     context: str
     cases: int
-
-    def send(self, client: MlflowClient, run_id: str) -> None:
-        source, profile = json.dumps({"uri": self.source}), json.dumps({"num_rows": self.cases})
-        dataset = entities.Dataset(self.name, self.digest, "local", source, profile=profile)
-        tags = [entities.InputTag("mlflow.data.context", self.context)]
-        inputs = [entities.DatasetInput(dataset, tags)]
-        try:
-            client.log_inputs(run_id, inputs)
-        except MlflowException:  # another training may have been faster to tell of the same data
-            client.log_inputs(run_id, inputs)
 
 
 @dataclass(frozen=True)

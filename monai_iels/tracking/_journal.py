@@ -31,7 +31,7 @@ from typing import Any
 from filelock import FileLock
 
 from monai_iels._files import read_json, write_json
-from monai_iels.tracking._addresses import remember_secrets
+from monai_iels.tracking._addresses import first_address, remember_secrets
 from monai_iels.tracking._entries import KINDS, Artifact, Entry, Metrics, Open, Params, Resumed, Status, Tags, from_line
 
 JOURNAL = "journal.jsonl"
@@ -48,15 +48,13 @@ class Progress:
         address: where it arrived.
         run_id: the run there.
         experiment_id: the experiment of that run.
-        count: how many entries were sent, or wait because they are artifacts.
-        waiting: the numbers of the artifacts among them that have not arrived yet.
+        arrived: the numbers of the entries that have arrived.
     """
 
     address: str
     run_id: str | None = None
     experiment_id: str = ""
-    count: int = 0
-    waiting: list[int] = field(default_factory=list)
+    arrived: set[int] = field(default_factory=set)
 
 
 class Journal:
@@ -151,7 +149,7 @@ class Journal:
 
         It is empty if there is no training.
         """
-        return remember_secrets(uri or os.environ.get("MLFLOW_TRACKING_URI") or self.own_address())
+        return first_address(uri, self.own_address())
 
     def own_address(self) -> str:
         """Return the address that the training was last given; it is empty if there is no training."""
@@ -173,22 +171,20 @@ class Journal:
         fresh = Progress(address or remember_secrets(self.own_address()))
         try:
             saved = Progress(**read_json(self.folder / "delivered"))
+            saved.arrived = {int(number) for number in saved.arrived}
         except (ValueError, TypeError):  # nothing yet, or unreadable: an entry that is sent twice counts once
             return fresh
-        is_sound = isinstance(saved.count, int) and isinstance(saved.waiting, list)
-        return saved if is_sound and saved.address == fresh.address else fresh
+        return saved if saved.address == fresh.address else fresh
 
     def save_progress(self, progress: Progress) -> None:
         """Save what has arrived."""
-        write_json(asdict(progress), self.folder / "delivered", indent=None)
+        content = {**asdict(progress), "arrived": sorted(progress.arrived)}
+        write_json(content, self.folder / "delivered", indent=None)
 
     def pending(self, address: str | None = None) -> list[int]:
         """Return the numbers of the entries that have not arrived at an address, by default where to deliver."""
-        entries = self.entries()
-        if not entries:
-            return []
-        progress = self.progress(address or self.address())
-        return [*progress.waiting, *range(progress.count, len(entries))]
+        arrived = self.progress(address or self.address()).arrived
+        return [number for number in range(len(self.entries())) if number not in arrived]
 
     def set_aside(self, entry: Entry, reason: str) -> None:
         """Note an entry that a server will never accept in ``refused.jsonl``."""
@@ -202,11 +198,9 @@ class Journal:
         Raises:
             ValueError: if the entry leads out of the journal's folder, or does not name a file.
         """
-        for key, name in (("file", artifact.file), ("name", artifact.name)):
+        for name in (artifact.file, artifact.name, *PurePosixPath(artifact.place).parts):
             if not _is_bare(name):
-                raise ValueError(f"'{key}' must be a file's name without a folder, got '{name}'")
-        if not all(_is_bare(part) for part in PurePosixPath(artifact.place).parts):
-            raise ValueError(f"'place' must be a relative folder, got '{artifact.place}'")
+                raise ValueError(f"'file', 'name' and each part of 'place' must be a plain name, got '{name}'")
         copy = self.copies / artifact.file
         if copy.is_symlink() or (copy.exists() and not copy.is_file()):
             raise ValueError(f"{copy} must be a regular file, not a link or a folder")

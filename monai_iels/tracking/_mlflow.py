@@ -9,7 +9,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""Send a journal to MLflow.
+"""Send a journal to MLflow: the one module of this room that knows how.
 
 Entries are sent in order, files last, so that a full or broken store for files hides no numbers. Each entry may be sent
 twice and still counts once: a run is found again by its tag, a metric by its time stamp, and parameters, tags and files
@@ -19,25 +19,57 @@ that opens the run: without a run nothing can be sent, so everything waits.
 
 from __future__ import annotations
 
+import json
 import logging
+import os
 import shutil
 import tempfile
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from functools import singledispatchmethod
 from pathlib import Path, PurePosixPath
+from typing import Any
 
-from mlflow import MlflowClient
+from filelock import FileLock
+from mlflow import MlflowClient, entities
 from mlflow.exceptions import MlflowException
 
 from monai_iels._terminal import first_line
-from monai_iels.tracking import _addresses as addresses
-from monai_iels.tracking._entries import Artifact, Entry, Open, Values
-from monai_iels.tracking._journal import Journal
+from monai_iels.tracking import _entries as kinds
+from monai_iels.tracking._addresses import database_file, environment, secrets_hidden, with_secrets
+from monai_iels.tracking._journal import Journal, Progress
 from monai_iels.tracking._mlflow_pages import EXPERIMENT_TAGS
 
 logger = logging.getLogger(__name__)
 
 _TAG = "monai_iels.run"
+
+
+def client_settings(address: str, fail_soon: bool = False) -> AbstractContextManager[None]:
+    """Set for a while what MLflow reads only from the environment: never print secrets, and give up a request soon.
+
+    MLflow takes neither for one client (its issues 8584 and 12520 ask for it), so this changes ``os.environ``.
+    Call it in the thread that owns the run, never in the one that delivers: a change while another thread reads
+    the environment can break that thread. Limits that the user has set stay.
+
+    Args:
+        address: where MLflow is going to track.
+        fail_soon: whether requests give up after one try of ten seconds, because the caller tries again.
+    """
+    limits = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"} if fail_soon else {}
+    chosen = {name: value for name, value in limits.items() if name not in os.environ}
+    if with_secrets(address) != address:
+        chosen["MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"] = "true"
+    return environment(chosen)
+
+
+@contextmanager
+def signed_in(address: str) -> Iterator[str]:
+    """Yield the address to give to MLflow, with user name and password, which MLflow then neither prints nor raises."""
+    with client_settings(address), secrets_hidden(address) as uri:
+        yield uri
 
 
 def deliver(journal: Journal, uri: str | None = None) -> str | None:
@@ -55,25 +87,33 @@ def deliver(journal: Journal, uri: str | None = None) -> str | None:
         Exception: what MLflow raises if the server does not answer, or refuses to open the run. The rest stays pending.
     """
     address = journal.address(uri)
-    with addresses.mlflow_settings(address, fail_soon=True):
+    with client_settings(address, fail_soon=True):
         return deliver_pending(journal, address, threading.Event())
 
 
 def deliver_pending(journal: Journal, address: str, stop: threading.Event) -> str | None:
-    """Send what is pending until ``stop`` is set; the caller has entered :func:`mlflow_settings`."""
+    """Send what is pending until ``stop`` is set; the caller has entered :func:`client_settings`."""
     entries = journal.entries()
     if not entries:
         return None
-    if not isinstance(entries[0], Open):
+    if not isinstance(entries[0], kinds.Open):
         raise ValueError(f"{journal.file} must begin with a run, got '{entries[0].kind}'")
     if not address:
         raise ValueError(f"{journal.file} does not say where to deliver; set --tracking_uri")
     journal.refuse_links()
-    with journal.delivery_lock(), addresses.secrets_hidden(address) as uri:
+    with journal.delivery_lock(), secrets_hidden(address) as uri:  # the HTTP library takes the password from the uri
         logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # its errors are raised, and told, too
-        with addresses.creation_lock(address):
-            client = MlflowClient(tracking_uri=uri)
-        return _Delivery(client, journal, address, stop).send()
+        return _Delivery(_connect(address, uri), journal, address, stop).send_pending(entries[0].key)
+
+
+def _connect(address: str, uri: str) -> MlflowClient:
+    """Return a client, which creates an embedded database; no other process may do so at the same moment."""
+    file = database_file(address)
+    if file is None:
+        return MlflowClient(tracking_uri=uri)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(file.with_suffix(".lock")):
+        return MlflowClient(tracking_uri=uri)
 
 
 class _Delivery:
@@ -85,105 +125,33 @@ class _Delivery:
         self.entries = journal.entries()
         self.stop = stop
         self.progress = journal.progress(address)
-        self.artifacts = {number: e for number, e in enumerate(self.entries) if isinstance(e, Artifact)}
-        self.progress.waiting = [number for number in self.progress.waiting if number in self.artifacts]
+        self.latest = {(e.place, e.name): e for e in self.entries if isinstance(e, kinds.Artifact)}
         self.not_kept: list[str] = []
 
     @property
     def run_id(self) -> str:
         return str(self.progress.run_id)
 
-    def send(self) -> str | None:
-        if not self._has_run():
-            self.progress.run_id, self.progress.count, self.progress.waiting = None, 0, []
-        for number in range(self.progress.count, len(self.entries)):
+    def send_pending(self, key: str) -> str | None:
+        """Send what is pending. A file that cannot be stored now stays pending, and the others are sent."""
+        if not self._has_run(key):
+            self.progress = Progress(self.progress.address)
+        pending = [number for number in range(len(self.entries)) if number not in self.progress.arrived]
+        failed: list[str] = []
+        for number in sorted(pending, key=lambda number: isinstance(self.entries[number], kinds.Artifact)):
             if self.stop.is_set():
                 return self.progress.run_id
-            if number in self.artifacts:
-                self.progress.waiting.append(number)
-            else:
-                self._send_entry(self.entries[number])
-            self.progress.count = number + 1
-            self.journal.save_progress(self.progress)
-        self._send_artifacts()
-        return self.progress.run_id
-
-    def _has_run(self) -> bool:
-        """Return whether the noted run is on the server and belongs to this journal."""
-        if self.progress.run_id is None:
-            return False
-        try:
-            found = self.client.get_run(self.progress.run_id)
-        except MlflowException as error:
-            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
-                raise
-            return False
-        opened = self.entries[0]
-        self.progress.experiment_id = found.info.experiment_id
-        return isinstance(opened, Open) and found.data.tags.get(_TAG) == opened.key
-
-    def _send_entry(self, entry: Entry) -> None:
-        if isinstance(entry, Open):
-            self.progress.run_id = self._open_run(entry)
-            return
-        try:
-            entry.send(self.client, self.run_id)
-        except Exception as error:
-            self._set_aside_if_refused(entry, error)
-
-    def _open_run(self, entry: Open) -> str:
-        """Create the run, or find the one that an earlier attempt created."""
-        experiment = self.progress.experiment_id = self._experiment_id(entry.experiment)
-        query = f"tags.`{_TAG}` = '{entry.key}'"
-        found = self.client.search_runs([experiment], query, order_by=["attributes.start_time ASC"])
-        if found:
-            return found[0].info.run_id
-        tags = {_TAG: entry.key, "mlflow.source.type": "LOCAL", "mlflow.user": entry.user}
-        return self.client.create_run(experiment, entry.time, tags=tags, run_name=entry.name).info.run_id
-
-    def _experiment_id(self, name: str) -> str:
-        found = self.client.get_experiment_by_name(name)
-        if found is None:
+            entry = self.entries[number]
             try:
-                return self.client.create_experiment(
-                    name, addresses.artifact_location(self.progress.address), EXPERIMENT_TAGS
-                )
-            except Exception:
-                found = self.client.get_experiment_by_name(name)  # another training may have been faster
-                if found is None:
-                    raise
-        for key in EXPERIMENT_TAGS.keys() - found.tags.keys():
-            self.client.set_experiment_tag(found.experiment_id, key, EXPERIMENT_TAGS[key])
-        return found.experiment_id
-
-    def _set_aside_if_refused(self, entry: Entry, error: Exception) -> None:
-        """Set aside what is refused for good; of several values only those that are also refused one by one."""
-        code = getattr(error, "error_code", None)
-        if code == "ENDPOINT_NOT_FOUND":  # an old server knows no models; a proxy whose server is away knows nothing
-            self._check_server()
-        elif code != "INVALID_PARAMETER_VALUE":
-            raise error
-        if not isinstance(entry, Values) or len(entry.values) < 2:
-            self.journal.set_aside(entry, first_line(error))
-            return
-        for key, value in entry.values.items():
-            self._send_entry(replace(entry, values={key: value}))
-
-    def _send_artifacts(self) -> None:
-        """Send the files that wait. A file that cannot be stored now keeps waiting, and the others are sent."""
-        failed: list[str] = []
-        for number in list(self.progress.waiting):
-            if self.stop.is_set():
-                return
-            artifact = self.artifacts[number]
-            try:
-                self._send_artifact(number, artifact)
+                self._send_or_set_aside(entry)
             except Exception as error:
+                if not isinstance(entry, kinds.Artifact):
+                    raise
                 self._check_server()
-                failed.append(f"{artifact.name} because of '{first_line(error)}'")
-                continue
-            self.progress.waiting.remove(number)
-            self.journal.save_progress(self.progress)
+                failed.append(f"{entry.name} because of '{first_line(error)}'")
+            else:
+                self.progress.arrived.add(number)
+                self.journal.save_progress(self.progress)
         if self.not_kept:
             logger.warning(
                 f"{self.journal.folder}: {', '.join(self.not_kept)} went to another server before and are not kept "
@@ -191,39 +159,144 @@ class _Delivery:
             )
         if failed:
             raise RuntimeError(f"{len(failed)} files could not be stored, {failed[0]}")
+        return self.progress.run_id
+
+    def _has_run(self, key: str) -> bool:
+        """Return whether the noted run is on the server and belongs to this journal."""
+        try:
+            return bool(self.progress.run_id) and self.client.get_run(self.run_id).data.tags.get(_TAG) == key
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+                raise
+            return False
+
+    def _send_or_set_aside(self, entry: kinds.Entry) -> None:
+        """Send an entry, or set it aside if it is refused for good; of several values only those that are."""
+        try:
+            self._send(entry)
+        except Exception as error:
+            if isinstance(entry, kinds.Open) or not self._is_refusal(error):
+                raise
+            if not isinstance(entry, kinds.Values) or len(entry.values) < 2:
+                self.journal.set_aside(entry, first_line(error))
+                return
+            for key, value in entry.values.items():
+                self._send_or_set_aside(replace(entry, values={key: value}))
+
+    def _is_refusal(self, error: Exception) -> bool:
+        code = getattr(error, "error_code", None)
+        if code == "ENDPOINT_NOT_FOUND":  # an old server knows no models; a proxy whose server is away knows nothing
+            self._check_server()
+        return code in ("ENDPOINT_NOT_FOUND", "INVALID_PARAMETER_VALUE")
 
     def _check_server(self) -> None:
-        """Raise if the server does not answer; it may drop one connection after an error of its own, so ask twice."""
-        try:
-            self.client.get_run(self.run_id)
-        except Exception:
-            self.client.get_run(self.run_id)
+        """Raise if the server does not answer; it may drop one connection after an error of its own."""
+        self._try_twice(self.client.get_run, self.run_id)
 
-    def _send_artifact(self, number: int, artifact: Artifact) -> None:
+    def _try_twice(self, request: Callable[..., Any], *arguments: Any) -> Any:
+        """Return the answer to a request that may fail once for a reason that is gone the next moment."""
+        try:
+            return request(*arguments)
+        except Exception:
+            if self.stop.is_set():
+                raise
+            return request(*arguments)
+
+    @singledispatchmethod
+    def _send(self, entry: kinds.Entry) -> None:
+        """Tell the server; if it knows already, nothing changes."""
+        raise NotImplementedError(f"MLflow cannot be told of '{entry.kind}'")
+
+    @_send.register
+    def _open(self, entry: kinds.Open) -> None:
+        """Create the run, or find the one that an earlier attempt created."""
+        # another training may be faster to create the experiment
+        experiment = self.progress.experiment_id = self._try_twice(self._experiment_id, entry.experiment)
+        query = f"tags.`{_TAG}` = '{entry.key}'"
+        found = self.client.search_runs([experiment], query, order_by=["attributes.start_time ASC"])
+        tags = {_TAG: entry.key, "mlflow.source.type": "LOCAL", "mlflow.user": entry.user}
+        run = found[0] if found else self.client.create_run(experiment, entry.time, tags, entry.name)
+        self.progress.run_id = run.info.run_id
+
+    def _experiment_id(self, name: str) -> str:
+        found = self.client.get_experiment_by_name(name)
+        if found is None:
+            file = database_file(self.progress.address)
+            artifacts = (file.parent / "mlartifacts").as_uri() if file else None  # a server has its own place
+            return self.client.create_experiment(name, artifacts, EXPERIMENT_TAGS)
+        for key in EXPERIMENT_TAGS.keys() - found.tags.keys():
+            self.client.set_experiment_tag(found.experiment_id, key, EXPERIMENT_TAGS[key])
+        return found.experiment_id
+
+    @_send.register
+    def _resume(self, entry: kinds.Resumed) -> None:
+        self.client.update_run(self.run_id, "RUNNING")
+
+    @_send.register
+    def _end(self, entry: kinds.Status) -> None:
+        self.client.set_terminated(self.run_id, entry.status, end_time=entry.time)
+
+    @_send.register
+    def _log_params(self, entry: kinds.Params) -> None:
+        params = [entities.Param(key, str(value)[:6000]) for key, value in entry.values.items()]
+        self.client.log_batch(self.run_id, params=params)
+
+    @_send.register
+    def _log_tags(self, entry: kinds.Tags) -> None:
+        tags = [entities.RunTag(key, str(value)[:5000]) for key, value in entry.values.items()]
+        self.client.log_batch(self.run_id, tags=tags)
+
+    @_send.register
+    def _log_metrics(self, entry: kinds.Metrics, model_id: str | None = None) -> None:
+        metrics = [entities.Metric(key, value, entry.time, entry.step, model_id) for key, value in entry.values.items()]
+        self.client.log_batch(self.run_id, metrics=metrics)
+
+    @_send.register
+    def _log_model(self, entry: kinds.Model) -> None:
+        self._log_metrics(entry)  # first for the run, even if the server knows no models
+        run = self.client.get_run(self.run_id)
+        model_id = self._model_id(entry, run)
+        self.client.finalize_logged_model(model_id, "READY")
+        if run.outputs is None or model_id not in [output.model_id for output in run.outputs.model_outputs]:
+            self.client.log_outputs(self.run_id, [entities.LoggedModelOutput(model_id, entry.step)])
+        self._log_metrics(entry, model_id)
+
+    def _model_id(self, entry: kinds.Model, run: entities.Run) -> str:
+        experiment = run.info.experiment_id
+        for model in self.client.search_logged_models([experiment], f"source_run_id = '{self.run_id}'"):
+            if model.name == entry.name:
+                return model.model_id
+        source = {key: value for key, value in run.data.tags.items() if key.startswith("mlflow.source.")}
+        tags = {**source, "mlflow.model.isExternal": "true", "weights": entry.weights}
+        return self.client.create_logged_model(experiment, entry.name, self.run_id, tags).model_id
+
+    @_send.register
+    def _log_data(self, entry: kinds.Data) -> None:
+        source, profile = json.dumps({"uri": entry.source}), json.dumps({"num_rows": entry.cases})
+        dataset = entities.Dataset(entry.name, entry.digest, "local", source, profile=profile)
+        inputs = [entities.DatasetInput(dataset, [entities.InputTag("mlflow.data.context", entry.context)])]
+        self._try_twice(self.client.log_inputs, self.run_id, inputs)  # another training may tell of the same data
+
+    @_send.register
+    def _log_artifact(self, entry: kinds.Artifact) -> None:
         """Send a file, unless a later one replaces it."""
         try:
-            copy = self.journal.copy_of(artifact)
+            copy = self.journal.copy_of(entry)
         except ValueError as error:
-            self.journal.set_aside(artifact, str(error))
+            self.journal.set_aside(entry, str(error))
             return
-        later = [other for other_number, other in self.artifacts.items() if other_number > number]
-        if any((other.place, other.name) == (artifact.place, artifact.name) for other in later):
-            copy.unlink(missing_ok=True)
-        elif copy.exists():
-            self._upload(artifact, copy)
-        elif not self._has_artifact(artifact):
-            self.not_kept.append(artifact.name)
+        if entry is self.latest[entry.place, entry.name]:
+            if copy.exists():
+                self._upload(entry, copy)
+            elif not self._has_artifact(entry):
+                self.not_kept.append(entry.name)
+        copy.unlink(missing_ok=True)
 
-    def _upload(self, artifact: Artifact, copy: Path) -> None:
-        try:
-            with tempfile.TemporaryDirectory() as scratch:
-                named = shutil.copy(copy, Path(scratch) / artifact.name)
-                self.client.log_artifact(self.run_id, str(named), artifact.place or None)
-        except Exception as error:
-            self._set_aside_if_refused(artifact, error)
-        else:
-            copy.unlink()
+    def _upload(self, artifact: kinds.Artifact, copy: Path) -> None:
+        with tempfile.TemporaryDirectory() as scratch:
+            named = shutil.copy(copy, Path(scratch) / artifact.name)
+            self.client.log_artifact(self.run_id, str(named), artifact.place or None)
 
-    def _has_artifact(self, artifact: Artifact) -> bool:
+    def _has_artifact(self, artifact: kinds.Artifact) -> bool:
         found = self.client.list_artifacts(self.run_id, artifact.place or None)
         return any(PurePosixPath(item.path).name == artifact.name for item in found)

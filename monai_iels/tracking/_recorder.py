@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from monai_iels.run_folder import RunFolder, best_and_last, scores_of
-from monai_iels.tracking._delivery_thread import Courier
+from monai_iels.tracking._delivery_thread import DeliveryThread
 from monai_iels.tracking._journal import RESUMED, Journal
 from monai_iels.tracking._mlflow_pages import how_to_look
 
@@ -57,7 +57,7 @@ class Recorder:
         self.journal = Journal(folder)
         self.experiment = experiment
         self.name = name
-        self._courier: Courier | None = None
+        self._delivery: DeliveryThread | None = None
 
     def open(self, address: str, description: RunDescription, files: Iterable[Path], resume: bool) -> None:
         """Begin a run, or go on with the one in the journal.
@@ -84,16 +84,16 @@ class Recorder:
             changed = {name: value for name, value in settings.items() if before.get(name) != value}
             journal.append("resumed", tracking_uri=address)
             journal.append("tags", values={"stopped": ""} | {f"{RESUMED}{k}": v for k, v in changed.items()})
-        self._courier = Courier(journal, address)
-        self._courier.start()
-        self._courier.notify()
+        self._delivery = DeliveryThread(journal, address)
+        self._delivery.start()
+        self._delivery.notify()
 
     def log_metrics(self, step: int, values: Mapping[str, float]) -> None:
         """Record the metrics of a step, unless they were recorded before an interruption."""
-        if self._courier is None or self.journal.has_metrics(step, next(iter(values))):
+        if self._delivery is None or self.journal.has_metrics(step, next(iter(values))):
             return
         self.journal.append("metrics", step=step, values=dict(values))
-        self._courier.notify()
+        self._delivery.notify()
 
     def close(self, status: str, files: Iterable[Path] = (), stopped: str = "") -> None:
         """End the run, and wait a while until everything has arrived.
@@ -103,22 +103,22 @@ class Recorder:
             files: artifacts.
             stopped: why the training has ended early, as a tag.
         """
-        if self._courier is None:
+        if self._delivery is None:
             return
         if stopped:
             self.journal.append("tags", values={"stopped": stopped})
         self._add_files(files)
         self.journal.append("status", status=status)
-        courier, self._courier = self._courier, None
-        if courier.finish():
-            arrived = self.journal.progress(courier.address)
-            where = how_to_look(courier.address, arrived.experiment_id, str(arrived.run_id))
+        delivery, self._delivery = self._delivery, None
+        if delivery.finish():
+            arrived = self.journal.progress(delivery.address)
+            where = how_to_look(delivery.address, arrived.experiment_id, str(arrived.run_id))
             logger.info(f"Tracked with MLflow as {self.name} ({status}). To look at it:\n{where}")
 
     def log_best_and_last(self, folder: RunFolder, model: str) -> None:
         """Record the weights of the best epoch as a model, and Dice and what decides of the best and the last epoch."""
         found = best_and_last(folder.read_history())
-        if self._courier is None or found is None:
+        if self._delivery is None or found is None:
             return
         of_best, of_last = (
             {"step": int(epoch["epoch"]), "values": {f"{which}_{name}": x for name, x in scores_of(epoch).items()}}
@@ -148,6 +148,6 @@ def add_files_to_run(
         return
     for file in files:
         journal.add_file(file, place)
-    courier = Courier(journal, tracking_uri)
-    courier.start()
-    courier.finish()
+    delivery = DeliveryThread(journal, tracking_uri)
+    delivery.start()
+    delivery.finish()
