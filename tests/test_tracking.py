@@ -48,7 +48,8 @@ from monai_iels.tracking import (
     view_command,
     without_secrets,
 )
-from monai_iels.tracking._mlflow import deliver_pending
+from monai_iels.tracking._entries import KINDS, Entry
+from monai_iels.tracking._mlflow import _Delivery, deliver_pending
 
 
 def replay(*arguments):
@@ -683,6 +684,11 @@ def test_a_journal_is_delivered_to_another_server(server, tmp_path, monkeypatch,
 
 
 # entries are independent
+
+
+def test_mlflow_can_be_told_of_every_kind_of_entry():
+    send = vars(_Delivery)["_send"].dispatcher
+    assert not [kind for kind in KINDS.values() if send.dispatch(kind) is send.dispatch(Entry)]
 
 
 def test_a_refused_tag_costs_only_itself(server, tmp_path):

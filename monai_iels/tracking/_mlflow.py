@@ -210,13 +210,12 @@ class _Delivery:
     @_send.register
     def _open(self, entry: kinds.Open) -> None:
         """Create the run, or find the one that an earlier attempt created."""
-        # another training may be faster to create the experiment
-        experiment = self.progress.experiment_id = self._try_twice(self._experiment_id, entry.experiment)
+        experiment = self._try_twice(self._experiment_id, entry.experiment)  # another training may create it first
         query = f"tags.`{_TAG}` = '{entry.key}'"
         found = self.client.search_runs([experiment], query, order_by=["attributes.start_time ASC"])
         tags = {_TAG: entry.key, "mlflow.source.type": "LOCAL", "mlflow.user": entry.user}
         run = found[0] if found else self.client.create_run(experiment, entry.time, tags, entry.name)
-        self.progress.run_id = run.info.run_id
+        self.progress.run_id, self.progress.experiment_id = run.info.run_id, experiment
 
     def _experiment_id(self, name: str) -> str:
         found = self.client.get_experiment_by_name(name)
