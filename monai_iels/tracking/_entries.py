@@ -115,8 +115,7 @@ class Artifact(Entry):
     place: str
 
 
-_CLASSES = (Open, Resumed, Status, Metrics, Params, Tags, Data, Model, Artifact)
-KINDS = {its_class.__name__.lower(): its_class for its_class in _CLASSES}
+KINDS = {kind.__name__.lower(): kind for kind in (Open, Resumed, Status, Metrics, Params, Tags, Data, Model, Artifact)}
 
 
 def from_line(line: str, is_first: bool) -> Entry:
