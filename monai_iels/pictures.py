@@ -32,8 +32,8 @@ from monai.metrics import compute_dice
 from monai.networks.utils import one_hot
 
 from monai_iels._prediction import IGNORED, color_of
+from monai_iels.measures import Measure, compared
 from monai_iels.metrics import RoughnessMetric
-from monai_iels.run_folder import SET_METRIC, SHOWN_METRICS
 
 __all__ = ["Panel", "Sheet", "Tile", "classes_of", "contact_sheet", "curves", "study_curves", "tiles"]
 
@@ -41,7 +41,6 @@ _MOST_COLUMNS = 5  # with more, the text of a sheet is too small on a page
 _NAMES_AS_THEY_ARE = rc_context({"text.parse_math": False})  # a name with two $ is no formula
 _LINE_STYLES = ("-", "--", ":")
 _LINE_COLORS = ("#7f7f7f", "#d95f02", "#1b9e77", "#7570b3", "#386cb0", "#a6761d", "#e7298a", "#66a61e", "#e6ab02")
-_METRICS = {title: name for name, title in SHOWN_METRICS.items() if "IoU" not in title}
 
 Colors = Sequence[Sequence[int]] | None
 """Red, green and blue of each class from 0 to 255. Without them the first class is background, and has no color."""
@@ -282,24 +281,23 @@ def curves(history: Sequence[Mapping[str, float]] | pd.DataFrame, file: Path) ->
     """
     table = pd.DataFrame(history).set_index("epoch")
     figure = Figure(figsize=(11, 3))
-    plots = {"loss": "loss", **_measured(table)}
+    plots = [Measure("loss", "loss"), *_measured([table])]
     margins = {"left": 0.05, "right": 0.99, "bottom": 0.17, "top": 0.9, "wspace": 0.36}
     axes = figure.subplots(1, len(plots), gridspec_kw=margins)
-    for axis, (title, name) in zip(axes, plots.items(), strict=True):
-        values = table.get(name, pd.Series(dtype=float)).dropna()
+    for axis, measure in zip(axes, plots, strict=True):
+        values = table[measure.name].dropna()
         axis.plot(values, marker="." if len(values) < 30 else None)
-        truth = table.get(f"{name}_of_truth", pd.Series(dtype=float)).dropna()
+        truth = table.get(measure.truth, pd.Series(dtype=float)).dropna()
         if len(truth):
             axis.plot(truth, "--")
             axis.text(truth.index[0], truth.iloc[-1], "truth", fontsize=8, va="bottom")
-        _label_epochs(axis, title)
+        _label_epochs(axis, measure.title)
     figure.savefig(file, dpi=100)
 
 
-def _measured(history: pd.DataFrame) -> dict[str, str]:
-    """Return the metrics to plot, by their titles; not every data set has the first one."""
-    first = {SHOWN_METRICS[SET_METRIC]: SET_METRIC} if SET_METRIC in history else {}
-    return {**first, **_METRICS}
+def _measured(histories: Sequence[pd.DataFrame]) -> list[Measure]:
+    """Return the measures to plot: those that all trainings have."""
+    return [measure for measure in compared() if all(measure.name in history for history in histories)]
 
 
 @_NAMES_AS_THEY_ARE
@@ -312,19 +310,18 @@ def study_curves(groups: Mapping[str, Mapping[str, Sequence[pd.DataFrame]]], fil
         groups: for each group and variant, one table per seed, with metrics as columns and epochs as index.
         file: the PNG file.
     """
-    first_variants = next(iter(groups.values()))
-    metrics = _measured(next(iter(first_variants.values()))[0])
+    measures = _measured([history for variants in groups.values() for seeds in variants.values() for history in seeds])
     names = list(dict.fromkeys(name for variants in groups.values() for name in variants))
     places = {name: number for number, name in enumerate(names)}
     lines_of_legend = -(-(len(names) + 1) // 3)
-    size = (3.6 * len(metrics), 3.0 * len(groups) + 0.3 * lines_of_legend)
+    size = (3.6 * len(measures), 3.0 * len(groups) + 0.3 * lines_of_legend)
     figure = Figure(figsize=size, layout="constrained")
-    axes = figure.subplots(len(groups), len(metrics), squeeze=False)
+    axes = figure.subplots(len(groups), len(measures), squeeze=False)
     legend: dict[str, Any] = {}
     for line, (group, variants) in zip(axes, groups.items(), strict=True):
-        for axis, (title, metric) in zip(line, metrics.items(), strict=True):
-            _plot_variants(axis, variants, metric, places)
-            _label_epochs(axis, f"{group}\n{title}" if group else title)
+        for axis, measure in zip(line, measures, strict=True):
+            _plot_variants(axis, variants, measure, places)
+            _label_epochs(axis, f"{group}\n{measure.title}" if group else measure.title)
             legend |= dict(zip(*reversed(axis.get_legend_handles_labels()), strict=True))
     shown = {name: legend[name] for name in [*names, *legend] if name in legend}
     figure.legend(shown.values(), shown, loc="outside lower center", ncols=3, fontsize=10, frameon=False)
@@ -332,19 +329,19 @@ def study_curves(groups: Mapping[str, Mapping[str, Sequence[pd.DataFrame]]], fil
 
 
 def _plot_variants(
-    axis: Axes, variants: Mapping[str, Sequence[pd.DataFrame]], metric: str, places: Mapping[str, int]
+    axis: Axes, variants: Mapping[str, Sequence[pd.DataFrame]], measure: Measure, places: Mapping[str, int]
 ) -> None:
     """Plot the mean of each variant, with the range of its seeds shaded, over the epochs that all seeds have."""
     truth = pd.Series(dtype=float)
     for name, histories in variants.items():
-        seeds = pd.concat([history[metric] for history in histories], axis="columns").dropna()
+        seeds = pd.concat([history[measure.name] for history in histories], axis="columns").dropna()
         color = _LINE_COLORS[places[name] % len(_LINE_COLORS)]
         style = _LINE_STYLES[places[name] // len(_LINE_COLORS) % len(_LINE_STYLES)]
         axis.plot(seeds.mean(axis="columns"), label=name, color=color, linestyle=style)
         low, high = seeds.min(axis="columns"), seeds.max(axis="columns")
         axis.fill_between(seeds.index, low, high, color=color, alpha=0.15, lw=0)
-        if truth.empty and f"{metric}_of_truth" in histories[0]:
-            truth = histories[0][f"{metric}_of_truth"].dropna()
+        if truth.empty and measure.truth in histories[0]:
+            truth = histories[0][measure.truth].dropna()
     if len(truth):
         axis.axhline(truth.iloc[-1], color="black", linestyle="--", lw=1, label="truth")
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from itertools import count
 from pathlib import Path
@@ -27,28 +27,11 @@ import torch
 
 from monai_iels._files import locked, read_json, read_table, save_weights, write_json, write_table
 from monai_iels._terminal import first_line
+from monai_iels.measures import KEY_METRIC, deciding_metric
 
-__all__ = ["RunFolder", "best_and_last", "deciding_metric", "scores_of"]
+__all__ = ["RunFolder", "best_and_last", "scores_of"]
 
 logger = logging.getLogger(__name__)
-
-KEY_METRIC = "val_mean_dice"
-"""The metric that every bundle has."""
-
-SET_METRIC = "val_set_iou"
-"""The metric that data sets without background are judged by."""
-
-SHOWN_METRICS = {KEY_METRIC: "Dice", "val_mean_iou": "IoU"}
-SHOWN_METRICS |= {SET_METRIC: "IoU of all cases", "val_roughness": "roughness", "val_convexity": "convexity"}
-"""The metrics that reports show, and their titles. Some have the truth's own value beside them, see ``OF_TRUTH``."""
-
-OF_TRUTH = "_of_truth"
-"""What the name of a metric ends with if it measures the truth instead of the prediction."""
-
-
-def deciding_metric(measured: Container[str]) -> str:
-    """Return which of the measured metrics decides on the best epoch, and on the champion of registered versions."""
-    return SET_METRIC if SET_METRIC in measured else KEY_METRIC
 
 
 def best_and_last(history: pd.DataFrame) -> tuple[pd.Series, pd.Series] | None:

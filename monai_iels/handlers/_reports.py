@@ -33,14 +33,14 @@ from monai_iels._files import write_table
 from monai_iels._terminal import bundle_command, duration, shown
 from monai_iels.handlers._drawing import drawing
 from monai_iels.handlers._phases import Phases, attach
+from monai_iels.measures import KEY_METRIC, MEASURES, measure_of
 from monai_iels.metrics import SetIoUMetric
 from monai_iels.pictures import Colors, Panel, Tile, classes_of, contact_sheet, curves, tiles
-from monai_iels.run_folder import OF_TRUTH, SHOWN_METRICS, RunFolder, best_and_last
+from monai_iels.run_folder import RunFolder, best_and_last
 from monai_iels.tracking import add_files_to_run
 
 logger = logging.getLogger(__name__)
 
-_NOT_PER_EPOCH = ("IoU", "convexity")  # which the table at the end has
 _FEW_CLASSES = 5  # the table in the terminal has a line for each
 
 
@@ -115,12 +115,11 @@ class TrainingReport:
     def _log_epoch(self, state: Any) -> None:
         epoch, last = state.epoch, state.max_epochs
         line = f"epoch {epoch:>{len(str(last))}}/{last}  loss {self.metrics['loss']:.4f}"
-        for name, title in SHOWN_METRICS.items():
-            if name not in self.metrics or title in _NOT_PER_EPOCH:
-                continue
-            line += f"  {title} {self.metrics[name]:.3f}"
-            if name + OF_TRUTH in self.metrics:
-                line += f" (truth {self.metrics[name + OF_TRUTH]:.3f})"
+        for name, measure in MEASURES.items():
+            if measure.per_epoch and name in self.metrics:
+                line += f"  {measure.title} {self.metrics[name]:.3f}"
+                if measure.truth in self.metrics:
+                    line += f" (truth {self.metrics[measure.truth]:.3f})"
         if epoch < last:
             line += f"  {duration((last - epoch) * self.history['seconds'].tail(5).mean())} left"
         if self.evaluator.state.epoch == self.evaluator.state.best_metric_epoch == epoch:
@@ -136,9 +135,9 @@ class TrainingReport:
         best, last = found
         with drawing(self.folder.curves) as part:
             curves(self.history.to_dict("records"), part)
-        truth = best[best.index.str.endswith(OF_TRUTH)].rename(lambda name: name.removesuffix(OF_TRUTH))
-        table = pd.DataFrame({"best": best, "last": last, "truth": truth})
-        table = table.reindex(SHOWN_METRICS).dropna(how="all").rename(index=SHOWN_METRICS)
+        measures = [m for name, m in MEASURES.items() if name in best and not m.on_noisy_labels]
+        rows = {m.title: (best[m.name], last[m.name], best.get(m.truth, np.nan)) for m in measures}
+        table = pd.DataFrame(rows, index=["best", "last", "truth"]).T.dropna(how="all")
         pictures = (self.folder.curves, self.folder.last_picture, self.folder.best_picture)
         lines = [
             "",
@@ -236,7 +235,8 @@ class EvaluationReport:
         write_table(pd.DataFrame({"class": self.shown, "iou_of_all_cases": ious}), classes_file)
         files = [cases_file, summary_file, classes_file]
         if self.pictures:
-            panels = [Panel(*case) for case in zip(self.names, cases["mean_dice"], self.rows, strict=True)]
+            scores = cases[KEY_METRIC.removeprefix("val_")]
+            panels = [Panel(*case) for case in zip(self.names, scores, self.rows, strict=True)]
             scored = [p for p in panels if not np.isnan(p.score)]
             with drawing(sheet_file) as part:
                 contact_sheet(scored or panels, self.classes, part, colors=self.colors)
@@ -266,12 +266,12 @@ class EvaluationReport:
         regions = self.shown if self.regions is None else ["+".join(group) for group in groups]
         cases: dict[str, Any] = {"case": self.names}
         for name, details in metric_details.items():
-            metric, values = name.removeprefix("val_"), _per_part(details)
-            if metric.startswith("hausdorff"):
+            measure, metric, values = measure_of(name), name.removeprefix("val_"), _per_part(details)
+            if measure.is_distance:
                 metric += f"_{'voxels' if len(self.units) > 1 else min(self.units)}"
                 values = values.where(values.isfinite(), torch.tensor(self.diagonals)[:, None])  # a class was missed
             cases[metric] = values.where(values.isfinite(), torch.nan).nanmean(dim=1).numpy()
-            parts = regions if metric.startswith("convexity") else self.shown
+            parts = regions if measure.one_per == "region" else self.shown
             if values.shape[1] == len(parts) > 1:
                 for column, part in enumerate(parts):
                     cases[f"{metric}_{part}"] = values[:, column].numpy()
@@ -288,7 +288,7 @@ def _unit(image: Any) -> str:
 def _statistics(cases: pd.DataFrame) -> pd.DataFrame:
     """Return one row per metric, over the cases that have a finite value."""
     finite = cases.where(np.isfinite(cases))
-    large_is_bad = finite.columns.str.startswith(("hausdorff", "roughness"))
+    large_is_bad = [measure_of(name).large_is_bad for name in finite]
     statistics = {
         "mean": finite.mean(),
         "standard_deviation": finite.std(ddof=0),

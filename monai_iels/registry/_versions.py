@@ -20,7 +20,7 @@ from pathlib import Path
 import mlflow
 
 from monai_iels._files import save_weights
-from monai_iels.run_folder import KEY_METRIC, deciding_metric
+from monai_iels.measures import KEY_METRIC, deciding_metric
 
 SAME_DATA = ("dataset_fingerprint", "section")
 """Tags that two versions must share to be compared."""

@@ -13,17 +13,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from monai_iels.run_folder import KEY_METRIC
+from monai_iels.measures import KEY_METRIC, MEASURES
 from monai_iels.study._definition import by_group
-from monai_iels.study._results import LAST_EPOCHS, SET_METRIC, Results, RunResult
-
-_METRICS = {KEY_METRIC: "dice", "val_roughness": "roughness", "val_convexity": "convexity"}
+from monai_iels.study._results import LAST_EPOCHS, Results, RunResult
 
 
 class Difference(NamedTuple):
@@ -56,33 +54,38 @@ def _compare(results: Results, variant: str, baseline: str) -> dict[str, Any]:
     runs, all_runs = results.finished(variant), results.of_variant(variant)
     row: dict[str, Any] = {"seeds": len(runs)}
     row["not_finished"] = ", ".join(run.status for run in all_runs if not run.finished)
+    per_case = [measure for measure in results.measures if measure.one_per != "set"]
+    names, key = [measure.name for measure in per_case], MEASURES[KEY_METRIC].column
     for tables, suffix in (("cases", ""), ("cases_stopped_early", "_stopped_early")):
-        scores = _all_cases(runs, tables)
-        for metric, title in _METRICS.items():
-            means = scores[metric].groupby("seed").mean()
-            row[f"{title}{suffix}"] = means.mean()
-            row[f"{title}{suffix}_deviation"] = means.std(ddof=1)
+        scores = _all_cases(runs, tables, names)
+        for measure in per_case:
+            row |= _over_seeds(f"{measure.column}{suffix}", scores[measure.name].groupby("seed").mean())
         gain = _NO_DIFFERENCE
         if variant != baseline:
-            gain = _gain(scores[KEY_METRIC], _all_cases(results.finished(baseline), tables)[KEY_METRIC])
-        row[f"dice{suffix}_gain"], row[f"dice{suffix}_gain_low"], row[f"dice{suffix}_gain_high"] = gain
-    best = pd.Series([run.history[KEY_METRIC].max() for run in runs], dtype=float)
-    row["dice_best"], row["dice_best_deviation"] = best.mean(), best.std(ddof=1)
-    of_sets = pd.Series([_mean_of_last(run, SET_METRIC) for run in runs if SET_METRIC in run.history])
-    if len(of_sets):
-        row["set_iou"], row["set_iou_deviation"] = of_sets.mean(), of_sets.std(ddof=1)
-    row["roughness_of_truth"] = _last_value(runs, "val_roughness_of_truth")
-    row["convexity_of_truth"] = _last_value(runs, "val_convexity_of_truth")
+            gain = _gain(scores[KEY_METRIC], _all_cases(results.finished(baseline), tables, names)[KEY_METRIC])
+        row[f"{key}{suffix}_gain"], row[f"{key}{suffix}_gain_low"], row[f"{key}{suffix}_gain_high"] = gain
+    row |= _over_seeds(f"{key}_best", [run.history[KEY_METRIC].max() for run in runs])
+    for measure in results.measures:
+        if measure.one_per == "set":
+            row |= _over_seeds(measure.column, _means_of_last(runs, measure.name, LAST_EPOCHS))
+        if measure.has_truth:
+            row[f"{measure.column}_of_truth"] = pd.Series(_means_of_last(runs, measure.truth, 1), dtype=float).mean()
     row["seconds_of_fastest_epoch"] = min((run.history["seconds"].min() for run in runs), default=np.nan)
     row["of_seeds"] = len(all_runs)
     return row
 
 
-def _all_cases(runs: Sequence[RunResult], tables: str) -> pd.DataFrame:
-    """Return one row per seed and case."""
+def _over_seeds(column: str, values: Iterable[float]) -> dict[str, float]:
+    """Return the mean and the standard deviation of one value per seed."""
+    seeds = pd.Series(values, dtype=float)
+    return {column: seeds.mean(), f"{column}_deviation": seeds.std(ddof=1)}
+
+
+def _all_cases(runs: Sequence[RunResult], tables: str, names: list[str]) -> pd.DataFrame:
+    """Return one row per seed and case, one column per metric."""
     if not runs:
-        return pd.DataFrame(columns=list(_METRICS), index=pd.MultiIndex.from_tuples([], names=["seed", "case"]))
-    return pd.concat({run.seed: getattr(run, tables) for run in runs}, names=["seed", "case"])
+        return pd.DataFrame(columns=names, index=pd.MultiIndex.from_tuples([], names=["seed", "case"]))
+    return pd.concat({run.seed: getattr(run, tables) for run in runs}, names=["seed", "case"]).reindex(columns=names)
 
 
 def _gain(scores: pd.Series, baseline: pd.Series) -> Difference:
@@ -94,15 +97,9 @@ def _gain(scores: pd.Series, baseline: pd.Series) -> Difference:
     return paired_difference(values.loc[:, complete].to_numpy(), reference.loc[:, complete].to_numpy())
 
 
-def _mean_of_last(run: RunResult, metric: str) -> float:
-    """Return the mean over the last validated epochs of a metric of all cases together."""
-    return float(run.history[metric].dropna().tail(LAST_EPOCHS).mean())
-
-
-def _last_value(runs: Sequence[RunResult], metric: str) -> float:
-    """Return the mean over the seeds of a metric's last value."""
-    values = [run.history[metric].dropna().tail(1) for run in runs if metric in run.history]
-    return float(pd.concat(values).mean()) if values else float("nan")
+def _means_of_last(runs: Sequence[RunResult], metric: str, epochs: int) -> list[float]:
+    """Return the mean of a metric over the last validated epochs of each training that has it."""
+    return [float(run.history[metric].dropna().tail(epochs).mean()) for run in runs if metric in run.history]
 
 
 def paired_difference(values: np.ndarray, baseline: np.ndarray, resamples: int = 4000) -> Difference:

@@ -22,6 +22,7 @@ import jinja2
 import pandas as pd
 
 from monai_iels._files import write_table, write_text
+from monai_iels.measures import KEY_METRIC, MEASURES, how_to_read
 from monai_iels.pictures import Sheet, Tile, study_curves
 from monai_iels.study._comparison import compare_variants
 from monai_iels.study._definition import by_group
@@ -53,14 +54,17 @@ def write_report(
     for old in files.all_panels():
         old.unlink()
     panels = {} if trainings is None else dict(_draw_panels(results, files, StudyFolder(trainings)))
+    columns = dict(_columns(results))
+    truth = {f"{column}_of_truth": column for column in columns}
     content = {
         "results": results,
         "title": f"{results.bundle}: {results.study.replace('_', ' ')}",
         "settings": list(_settings(results)),
         "last_epochs": LAST_EPOCHS,
         "groups": {group: rows.to_dict("records") for group, rows in comparison.groupby("group", sort=False)},
-        "truth": comparison.groupby("group")[["roughness_of_truth", "convexity_of_truth"]].mean(),
-        "has_set_iou": "set_iou" in comparison,
+        "columns": columns,
+        "truth": comparison.reindex(columns=["group", *truth]).groupby("group").mean().rename(columns=truth),
+        "other_measures": how_to_read(m for m in results.measures if m.one_per != "set" and m.name != KEY_METRIC),
         "panels": panels,
         "curves": _draw_curves(results, files),
     }
@@ -69,6 +73,15 @@ def write_report(
     write_text(_TEMPLATES.get_template("report.md").render(content), files.report)
     write_text(_TEMPLATES.get_template("report.html").render(content), files.page)
     return files.page
+
+
+def _columns(results: Results) -> Iterator[tuple[str, str]]:
+    """Yield the columns of the tables and their titles."""
+    for measure in results.measures:
+        yield measure.column, measure.title
+        if measure.name == KEY_METRIC:
+            yield f"{measure.column}_stopped_early", f"{measure.title}, stopped early"
+            yield f"{measure.column}_best", f"{measure.title}, best epoch"
 
 
 def _draw_curves(results: Results, files: StudyFolder) -> Path | None:
@@ -139,7 +152,7 @@ def _value(row: dict[str, Any], name: str) -> str:
 
 def _mean(row: dict[str, Any], name: str) -> str:
     if not row["seeds"]:
-        return (row["not_finished"] or "missing") if name == "dice" else ""
+        return (row["not_finished"] or "missing") if name == MEASURES[KEY_METRIC].column else ""
     deviation = row[f"{name}_deviation"]
     return _number(row[name]) + ("" if pd.isna(deviation) else f" ± {deviation:.3f}")
 

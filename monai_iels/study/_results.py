@@ -23,14 +23,12 @@ from typing import Any
 import pandas as pd
 
 from monai_iels._files import write_json
-from monai_iels.run_folder import KEY_METRIC, SET_METRIC, RunFolder
+from monai_iels.measures import KEY_METRIC, MEASURES, Measure, compared
+from monai_iels.run_folder import RunFolder
 from monai_iels.study._folder import StudyFolder, StudySummary
 from monai_iels.tracking import Journal
 
 LAST_EPOCHS = 3
-_NOISY_METRIC = "val_dice_on_noisy_labels"
-_CASE_METRICS = [KEY_METRIC, _NOISY_METRIC, "val_roughness", "val_convexity"]
-_EPOCH_METRICS = [*_CASE_METRICS, SET_METRIC, "val_roughness_of_truth", "val_convexity_of_truth", "loss", "seconds"]
 _TABLES = ("history", "cases", "cases_stopped_early")
 _DIGITS = 5
 
@@ -92,6 +90,12 @@ class Results(StudySummary):
         validated = {tuple(run.history[KEY_METRIC].dropna().index[-LAST_EPOCHS:]) for run in self.runs if run.finished}
         return list(validated.pop()) if len(validated) == 1 else []
 
+    @property
+    def measures(self) -> list[Measure]:
+        """What the trainings have measured, in the order of the page; if none has finished, what they would measure."""
+        measured = {name for run in self.runs for name in run.history}
+        return [m for m in compared() if (m.name in measured if measured else m.one_per != "set")]
+
     def finished(self, variant: str) -> list[RunResult]:
         """Return the trainings of a variant that finished."""
         return [run for run in self.of_variant(variant) if run.finished]
@@ -129,10 +133,12 @@ def _read_run(variant: str, seed: int, folder: RunFolder) -> RunResult:
     table, cases = folder.read_history(), folder.read_cases()
     if table.empty or cases.empty:
         raise ValueError(f"{folder.path} lacks {folder.history.name} or {folder.cases.name}; train it again")
-    history = table[[name for name in _EPOCH_METRICS if name in table]].round(_DIGITS)
+    kept = _kept()
+    columns = [*(m.name for m in kept), *(m.truth for m in kept if m.has_truth), "loss", "seconds"]
+    history = table[[name for name in columns if name in table]].round(_DIGITS)
     history.index = table["epoch"].astype(int)
-    deciding_metric = history[_NOISY_METRIC if _NOISY_METRIC in history else KEY_METRIC]
-    stopped_early_at = int(deciding_metric.fillna(-1.0).idxmax())
+    stopping_metric = next((m.name for m in kept if m.on_noisy_labels and m.name in history), KEY_METRIC)
+    stopped_early_at = int(history[stopping_metric].fillna(-1.0).idxmax())
     return RunResult(
         variant,
         seed,
@@ -144,9 +150,15 @@ def _read_run(variant: str, seed: int, folder: RunFolder) -> RunResult:
     )
 
 
+def _kept() -> list[Measure]:
+    """Return the measures that a study keeps: first those of each case."""
+    kept = (measure for measure in MEASURES.values() if measure.in_study or measure.on_noisy_labels)
+    return sorted(kept, key=lambda measure: measure.one_per == "set")
+
+
 def _case_means(cases: pd.DataFrame, epochs: Sequence[float]) -> pd.DataFrame:
     """Return the metrics of each case as means over some epochs."""
-    metrics = [name for name in _CASE_METRICS if name in cases]
+    metrics = [measure.name for measure in _kept() if measure.name in cases]
     return cases[cases["epoch"].isin(epochs)].groupby("case")[metrics].mean().round(_DIGITS)
 
 

@@ -11,18 +11,16 @@
 
 """What a study says in the terminal when it has ended: its table, its files, and what to type next."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pandas as pd
 
 from monai_iels._terminal import bundle_command, shown
-from monai_iels.run_folder import deciding_metric
+from monai_iels.measures import deciding_metric, how_to_read
 from monai_iels.study._folder import StudyFolder
 from monai_iels.study._results import LAST_EPOCHS, Results, RunResult
 from monai_iels.tracking import Journal, how_to_look
-
-_HOW_TO_READ = "Dice is best at 1; roughness and convexity are best at the value of the truth."
 
 
 def closing_words(results: Results, comparison: pd.DataFrame, folder: Path) -> str:
@@ -34,7 +32,9 @@ def closing_words(results: Results, comparison: pd.DataFrame, folder: Path) -> s
         folder: where the page of the study is.
     """
     files = StudyFolder(folder)
-    lines = ["", _table(comparison).to_string(float_format="{:.3f}".format, na_rep=""), _HOW_TO_READ, ""]
+    measures = [measure for measure in results.measures if measure.one_per != "set"]
+    table = _table(comparison, {measure.column: measure.title for measure in measures})
+    lines = ["", table.to_string(float_format="{:.3f}".format, na_rep=""), f"{'; '.join(how_to_read(measures))}.", ""]
     lines += [f"{shown(file)}  ({meaning})" for file, meaning in _files(results, files) if file.exists()]
     return "\n".join([*lines, "", *_next_steps(results, files)])
 
@@ -49,13 +49,12 @@ def _files(results: Results, files: StudyFolder) -> Iterator[tuple[Path, str]]:
         yield files.training(run.variant, run.seed).last_picture, f"training images of {run.variant}"
 
 
-def _table(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return Dice, roughness and convexity of each variant, and of the truth where it has them."""
+def _table(rows: pd.DataFrame, titles: Mapping[str, str]) -> pd.DataFrame:
+    """Return the measures of each variant, and of the truth where it has them."""
     names = [f"{group} / {name}" if group else name for group, name in zip(rows["group"], rows["variant"], strict=True)]
-    columns = ["dice", "roughness", "convexity"]
-    table = rows[columns].set_axis(names)
-    table.loc["truth"] = rows.reindex(columns=[f"{name}_of_truth" for name in columns]).mean().to_numpy()
-    return table.rename(columns={"dice": "Dice"})
+    table = rows[[*titles]].set_axis(names)
+    table.loc["truth"] = rows.reindex(columns=[f"{column}_of_truth" for column in titles]).mean().to_numpy()
+    return table.rename(columns=titles)
 
 
 def _next_steps(results: Results, files: StudyFolder) -> Iterator[str]:

@@ -21,11 +21,12 @@ import json
 import shlex
 
 from monai_iels._terminal import script_command
-from monai_iels.run_folder import KEY_METRIC
+from monai_iels.measures import KEY_METRIC, MEASURES
 
 _LOCAL = "http://127.0.0.1:5000"  # where `mlflow ui` answers
 _VIEW = "results"
-_COLUMNS = [f"metrics.`{name}`" for name in (f"best_{KEY_METRIC}", f"last_{KEY_METRIC}", "val_roughness")]
+_METRICS = [name for name, measure in MEASURES.items() if measure.per_epoch and name != KEY_METRIC]
+_COLUMNS = [f"metrics.`{name}`" for name in (f"best_{KEY_METRIC}", f"last_{KEY_METRIC}", *_METRICS)]
 _COLUMNS += [f"params.`{name}`" for name in ("noise_fraction", "gain", "iel_steps", "seed")]
 _BEST_FIRST = {"orderByKey": f"metrics.`last_{KEY_METRIC}`", "orderByAsc": False}  # any order but time unfolds studies
 
