@@ -9,11 +9,10 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""Inverse Evolution Layers for MONAI: train against what a network must not produce.
+"""Inverse Evolution Layers for MONAI: train against what a network must not produce."""
 
-Names are loaded when they are used, so that ``import monai_iels`` itself needs neither torch nor MONAI (PEP 562). They
-are listed in ``__init__.pyi``.
-"""
+# Names are loaded when they are used (PEP 562), so that `import monai_iels` itself needs neither torch nor MONAI.
+# `__init__.pyi` lists them.
 
 import ast
 import importlib
