@@ -56,7 +56,8 @@ def main() -> None:
             (curves, {"reach": 6}),
         ):
             layers = [
-                InverseEvolutionLayer(evolution(spacing=float(2**scale)), **strength) for scale in range(len(heads))
+                InverseEvolutionLayer(evolution(spacing=float(2**scale)), **strength, spatial_dims=len(patch))
+                for scale in range(len(heads))
             ]
             alone = seconds(lambda: evolve(layers, heads))  # noqa: B023 (called at once)
             shares.append(f"{100 * alone / (iteration + alone):.1f} %")

@@ -11,160 +11,46 @@
 
 """Inverse Evolution Layers for MONAI: train against what a network must not produce."""
 
-from monai_iels.evolutions import ConvexCurveMotion, Evolution, GuidedDiffusion, HeatDiffusion
-from monai_iels.layers import ForwardEvolutionLayer, InverseEvolutionLayer
-from monai_iels.losses import (
-    GradientEnergyLoss,
-    IELLoss,
-    LabeledPixelsLoss,
-    QuasiConcavityLoss,
-)
-from monai_iels.metrics import ConvexityMetric, RoughnessMetric, SetIoUMetric
-from monai_iels.networks import IELNet
-from monai_iels.robust_losses import (
-    BootstrappedCrossEntropyLoss,
-    GeneralizedCrossEntropyLoss,
-    SpatialLabelSmoothingLoss,
-    StudentTLoss,
-    SymmetricCrossEntropyLoss,
-)
-from monai_iels.transforms import (
-    BiteLabel,
-    BiteLabelD,
-    BiteLabeld,
-    BiteLabelDict,
-    CocoLabel,
-    CocoLabelD,
-    CocoLabeld,
-    CocoLabelDict,
-    CorruptLabel,
-    CorruptLabelD,
-    CorruptLabeld,
-    CorruptLabelDict,
-    CutLabel,
-    CutLabelD,
-    CutLabeld,
-    CutLabelDict,
-    Evolve,
-    EvolveD,
-    Evolved,
-    EvolveDict,
-    FillHull,
-    FillHullD,
-    FillHulld,
-    FillHullDict,
-    GrowLabel,
-    GrowLabelD,
-    GrowLabeld,
-    GrowLabelDict,
-    MarkovLabel,
-    MarkovLabelD,
-    MarkovLabeld,
-    MarkovLabelDict,
-    MixAnnotators,
-    MixAnnotatorsD,
-    MixAnnotatorsd,
-    MixAnnotatorsDict,
-    OmitObjects,
-    OmitObjectsD,
-    OmitObjectsd,
-    OmitObjectsDict,
-    OpenCloseLabel,
-    OpenCloseLabelD,
-    OpenCloseLabeld,
-    OpenCloseLabelDict,
-    PolygonLabel,
-    PolygonLabelD,
-    PolygonLabeld,
-    PolygonLabelDict,
-    ScaleLabel,
-    ScaleLabelD,
-    ScaleLabeld,
-    ScaleLabelDict,
-    WobbleLabel,
-    WobbleLabelD,
-    WobbleLabeld,
-    WobbleLabelDict,
-)
-from monai_iels.warmup import Warmup
+# Names are loaded when they are used (PEP 562), so that `import monai_iels` itself needs neither torch nor MONAI.
+# `__init__.pyi` lists them.
 
-__all__ = [
-    "BiteLabel",
-    "BiteLabelD",
-    "BiteLabelDict",
-    "BiteLabeld",
-    "BootstrappedCrossEntropyLoss",
-    "CocoLabel",
-    "CocoLabelD",
-    "CocoLabelDict",
-    "CocoLabeld",
-    "ConvexCurveMotion",
-    "ConvexityMetric",
-    "CorruptLabel",
-    "CorruptLabelD",
-    "CorruptLabelDict",
-    "CorruptLabeld",
-    "CutLabel",
-    "CutLabelD",
-    "CutLabelDict",
-    "CutLabeld",
-    "Evolution",
-    "Evolve",
-    "EvolveD",
-    "EvolveDict",
-    "Evolved",
-    "FillHull",
-    "FillHullD",
-    "FillHullDict",
-    "FillHulld",
-    "ForwardEvolutionLayer",
-    "GeneralizedCrossEntropyLoss",
-    "GradientEnergyLoss",
-    "GrowLabel",
-    "GrowLabelD",
-    "GrowLabelDict",
-    "GrowLabeld",
-    "GuidedDiffusion",
-    "HeatDiffusion",
-    "IELLoss",
-    "IELNet",
-    "InverseEvolutionLayer",
-    "LabeledPixelsLoss",
-    "MarkovLabel",
-    "MarkovLabelD",
-    "MarkovLabelDict",
-    "MarkovLabeld",
-    "MixAnnotators",
-    "MixAnnotatorsD",
-    "MixAnnotatorsDict",
-    "MixAnnotatorsd",
-    "OmitObjects",
-    "OmitObjectsD",
-    "OmitObjectsDict",
-    "OmitObjectsd",
-    "OpenCloseLabel",
-    "OpenCloseLabelD",
-    "OpenCloseLabelDict",
-    "OpenCloseLabeld",
-    "PolygonLabel",
-    "PolygonLabelD",
-    "PolygonLabelDict",
-    "PolygonLabeld",
-    "QuasiConcavityLoss",
-    "RoughnessMetric",
-    "ScaleLabel",
-    "ScaleLabelD",
-    "ScaleLabelDict",
-    "ScaleLabeld",
-    "SetIoUMetric",
-    "SpatialLabelSmoothingLoss",
-    "StudentTLoss",
-    "SymmetricCrossEntropyLoss",
-    "Warmup",
-    "WobbleLabel",
-    "WobbleLabelD",
-    "WobbleLabelDict",
-    "WobbleLabeld",
-]
+import ast
+import importlib
+import importlib.util
+from pathlib import Path
+from typing import Any
 
 __version__ = "0.1.0"
+
+# Rooms that need packages of an extra: their names are public where these are installed.
+_NEEDS: dict[str, tuple[str, ...]] = {"monai_iels.runs": ("ignite", "mlflow")}
+
+
+def _read_stub() -> dict[str, str]:
+    """Return the room of each public name."""
+    stub = ast.parse(Path(__file__).with_name("__init__.pyi").read_text("utf-8"))
+    imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
+    return {alias.name: node.module or "" for node in imports for alias in node.names}
+
+
+def _is_installed(room: str) -> bool:
+    return all(importlib.util.find_spec(package) for package in _NEEDS.get(room, ()))
+
+
+_ROOM_OF = _read_stub()
+_ROOMS = {room.rpartition(".")[2]: room for room in _ROOM_OF.values()}
+
+__all__ = sorted(name for name, room in _ROOM_OF.items() if _is_installed(room))
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        return importlib.import_module(_ROOMS[name])
+    if name not in _ROOM_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value = getattr(importlib.import_module(_ROOM_OF[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

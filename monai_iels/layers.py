@@ -30,6 +30,7 @@ _LARGEST_GAIN = 1e3
 # tenth of a pixel a step.
 _STEPS = 20
 _PART_OF_A_PIXEL = 0.1
+_DIMS_OF_GAIN = 2
 
 
 class _EvolutionLayer(nn.Module):
@@ -45,6 +46,7 @@ class _EvolutionLayer(nn.Module):
         *,
         gain: float | None = None,
         reach: float | None = None,
+        spatial_dims: int | None = None,
     ) -> None:
         super().__init__()
         self.evolution = check_evolution(evolution)
@@ -55,15 +57,17 @@ class _EvolutionLayer(nn.Module):
             )
         if dt is not None and steps is None:
             raise ValueError("Expected `steps`, the number of steps of `dt`.")
-        self._dt_in_3d_to_2d = 1.0
+        self.spatial_dims = _spatial_dims(spatial_dims, self.evolution)
         if reach is not None:
             dt, steps = self._of_reach(reach, steps)
         self.steps = check_steps(_STEPS if steps is None else steps)
         if gain is not None:
-            dt = self._of_gain(gain)
+            self.spatial_dims = self.spatial_dims or _DIMS_OF_GAIN
+            dt = self._largest_dt(self._check_gain(gain), self.spatial_dims, max(1, self.steps))
         if isinstance(dt, str | None) or not 0 < dt < float("inf"):
             raise ValueError(f"Expected `dt` > 0, got {dt}. {self.wrong_direction}")
         self.dt = dt
+        self.share = 1.0
         self._warn_of_gain()
 
     @property
@@ -73,26 +77,35 @@ class _EvolutionLayer(nn.Module):
 
     def forward(self, u: Tensor, image: Tensor | None = None) -> Tensor:
         """Return the evolved logits, of shape ``(B, C, *spatial)``; some evolutions need the image of the network."""
+        self._check_dims(u)
         evolution = self.evolution if image is None else self.evolution.guided_by(image)
-        return evolution.evolve(u, self.direction * self._dt_in(u.ndim - 2), self.steps)
+        return evolution.evolve(u, self._signed_dt, self.steps)
 
     def gains(self) -> dict[int, float]:
-        """Return the largest amplification for each number of spatial dimensions that the spacing fits."""
-        gains = {d: self.evolution.gain(self.direction * self._dt_in(d), self.steps, d) for d in self._dims}
+        """Return the largest amplification with the present share, in 2-D and 3-D if ``spatial_dims`` is not known."""
+        dims = (2, 3) if self.spatial_dims is None else (self.spatial_dims,)
+        gains = {d: self.evolution.gain(self._signed_dt, self.steps, d) for d in dims}
         return {d: gain for d, gain in gains.items() if gain is not None}
 
     def extra_repr(self) -> str:
-        """Return evolution, time step, number of steps and gain."""
+        """Return evolution, time step, number of steps, share if it is not 1, and gain."""
         gains = ", ".join(f"{gain:.3g} ({d}-D)" for d, gain in self.gains().items())
-        return f"{self.evolution}, dt={self.dt:.6g}, steps={self.steps}" + (f", gain={gains}" if gains else "")
+        share = "" if self.share == 1 else f", share={self.share:.3g}"
+        return f"{self.evolution}, dt={self.dt:.6g}, steps={self.steps}{share}" + (f", gain={gains}" if gains else "")
 
     @property
-    def _dims(self) -> tuple[int, ...]:
-        spacing = self.evolution.spacing
-        return (2, 3) if isinstance(spacing, int | float) else (len(spacing),)
+    def _signed_dt(self) -> float:
+        return self.direction * self.dt * self.share
 
-    def _dt_in(self, spatial_dims: int) -> float:
-        return self.dt * self._dt_in_3d_to_2d if spatial_dims == 3 and 2 in self._dims else self.dt
+    def _check_dims(self, u: Tensor) -> None:
+        dims = u.ndim - 2
+        if self.spatial_dims in (None, dims) or dims < 1:
+            return
+        spacing_per_axis(self.evolution.spacing, dims)  # raises if the spacing has another number of values
+        raise ValueError(
+            f"Expected logits in {self.spatial_dims}-D, got {dims}-D logits of shape {tuple(u.shape)}: "
+            f"build the layer with spatial_dims={dims}."
+        )
 
     def _of_reach(self, reach: float, steps: int | None) -> tuple[float, int]:
         """Return time step and number of steps with which an outline moves by ``reach``."""
@@ -101,19 +114,16 @@ class _EvolutionLayer(nn.Module):
         if isinstance(reach, str) or not 0 < reach < float("inf"):
             raise ValueError(f"Expected `reach` > 0, in the unit of `spacing`, got {reach}.")
         if steps is None:
-            steps = math.ceil(reach / (_PART_OF_A_PIXEL * min(spacing_per_axis(self.evolution.spacing, self._dims[0]))))
+            spacing = spacing_per_axis(self.evolution.spacing, self.spatial_dims or 1)
+            steps = math.ceil(reach / (_PART_OF_A_PIXEL * min(spacing)))
         return reach / max(1, check_steps(steps)), steps
 
-    def _of_gain(self, gain: float) -> float:
-        """Return the time step that has the gain; in 3-D it differs."""
+    def _check_gain(self, gain: float) -> float:
         if isinstance(gain, str) or not 1 < gain < float("inf"):
             raise ValueError(f"Expected `gain` > 1, got {gain}.")
-        steps = max(1, self.steps)
-        if self.evolution.gain(self.direction, steps, self._dims[0]) is None:
+        if self.evolution.gain(self.direction, 1, self.spatial_dims or _DIMS_OF_GAIN) is None:
             raise ValueError(f"Expected `reach` or `dt` for {self.evolution}, whose gain is not known, got `gain`.")
-        in_each = [self._largest_dt(gain, d, steps) for d in self._dims]
-        self._dt_in_3d_to_2d = in_each[-1] / in_each[0]
-        return in_each[0]
+        return gain
 
     def _warn_of_gain(self) -> None:
         dims, gain = next(iter(self.gains().items()), (0, 0.0))
@@ -158,14 +168,22 @@ class InverseEvolutionLayer(_EvolutionLayer):
         evolution: the equation, such as ``HeatDiffusion()``.
         dt: time step, positive: the layer itself turns it around.
         steps: number of steps, the paper's number of layers; 0 leaves the logits alone.
-        gain: instead of ``dt``, the largest amplification of any detail; 15 is a good choice. The same in 2-D and 3-D.
+        gain: instead of ``dt``, the largest amplification of any detail; 15 is a good choice.
         reach: instead of ``dt``, how far outlines move, in the unit of the evolution's ``spacing``; 6 pixels is a good
             choice. By default in steps of a tenth of a pixel.
+        spatial_dims: number of spatial dimensions of the logits. Set it to 3 for volumes if ``gain`` is given, because
+            the time step of a gain depends on it. By default the number of values of ``spacing``; if that is one
+            number, 2 with ``gain``, and any without it.
+
+    Attributes:
+        share: the share of its strength with which the layer works now: its time step is ``dt * share``. 1 is all of
+            it, 0 none. :class:`~monai_iels.Warmup` sets it for each epoch.
 
     Raises:
         TypeError: if ``evolution`` is not an :class:`Evolution`.
         ValueError: if not exactly one of ``dt``, ``gain`` and ``reach`` is given, if that is not positive and finite or
-            not known for the evolution, or ``steps`` is negative or no integer.
+            not known for the evolution, ``steps`` is negative or no integer, or ``spatial_dims`` is not the number of
+            values of ``spacing``; when called with logits of another dimension than ``spatial_dims``.
 
     Warns:
         UserWarning: if the gain is too large to train with.
@@ -175,7 +193,9 @@ class InverseEvolutionLayer(_EvolutionLayer):
         >>> InverseEvolutionLayer(HeatDiffusion(spacing=2.0), dt=0.1, steps=20)
         InverseEvolutionLayer(HeatDiffusion(spacing=2.0), dt=0.1, steps=20, gain=38.3 (2-D), 190 (3-D))
         >>> InverseEvolutionLayer(HeatDiffusion(), gain=15)
-        InverseEvolutionLayer(HeatDiffusion(spacing=1.0), dt=0.0181247, steps=20, gain=15 (2-D), 15 (3-D))
+        InverseEvolutionLayer(HeatDiffusion(spacing=1.0), dt=0.0181247, steps=20, gain=15 (2-D))
+        >>> InverseEvolutionLayer(HeatDiffusion(), gain=15, spatial_dims=3)
+        InverseEvolutionLayer(HeatDiffusion(spacing=1.0), dt=0.0120831, steps=20, gain=15 (3-D))
     """
 
     direction = -1
@@ -195,11 +215,16 @@ class ForwardEvolutionLayer(_EvolutionLayer):
         steps: number of steps; 0 leaves the logits alone.
         gain: instead of ``dt``, the largest amplification; only of use for equations that amplify forward.
         reach: instead of ``dt``, how far outlines move, in the unit of the evolution's ``spacing``.
+        spatial_dims: number of spatial dimensions of the logits, as in :class:`InverseEvolutionLayer`.
+
+    Attributes:
+        share: the share of its strength with which the layer works now: its time step is ``dt * share``.
 
     Raises:
         TypeError: if ``evolution`` is not an :class:`Evolution`.
         ValueError: if not exactly one of ``dt``, ``gain`` and ``reach`` is given, if that is not positive and finite or
-            not known for the evolution, or ``steps`` is negative or no integer.
+            not known for the evolution, ``steps`` is negative or no integer, or ``spatial_dims`` is not the number of
+            values of ``spacing``; when called with logits of another dimension than ``spatial_dims``.
 
     Warns:
         UserWarning: if the gain is far too large, as it soon is with an unstable time step.
@@ -213,6 +238,21 @@ class ForwardEvolutionLayer(_EvolutionLayer):
     direction = +1
     good_gain = 1
     wrong_direction = "To run backward in time, use InverseEvolutionLayer."
+
+
+def _spatial_dims(spatial_dims: int | None, evolution: Evolution) -> int | None:
+    """Return the number of spatial dimensions as far as it is known, from the argument or from the spacing."""
+    if spatial_dims not in (None, 1, 2, 3):
+        raise ValueError(f"Expected `spatial_dims` to be 1, 2 or 3, got {spatial_dims!r}.")
+    if isinstance(evolution.spacing, int | float):
+        return spatial_dims
+    axes = len(evolution.spacing)
+    if spatial_dims not in (None, axes):
+        raise ValueError(
+            f"Expected `spacing` with one value for each of spatial_dims={spatial_dims} axes, got {evolution}. "
+            f"Pass a single number to use it for every axis, or spatial_dims={axes}."
+        )
+    return axes
 
 
 def apply_layer(layer: nn.Module, u: Tensor, image: Tensor | None) -> Tensor:

@@ -44,7 +44,7 @@ class IELLoss(nn.Module):
     a network does not see. Where a label is ``ignore_index``, the layer gets the logits of a labeled pixel nearby
     instead of the pixel's own, see :func:`~monai_iels.operators.extension.extend`. What the network says there is then
     neither amplified nor seen by the layer elsewhere. Let the inner loss leave these pixels out, too:
-    :class:`LabeledPixelsLoss`. A layer without steps, or with a ``dt`` of 0, costs nothing.
+    :class:`LabeledPixelsLoss`. A layer without steps, or with a ``share`` of 0, costs nothing.
 
     For deep supervision the input is a list of heads, and the inner loss takes such a list: MONAI's
     ``DeepSupervisionLoss``, with one target for all, or nnU-Net's ``DeepSupervisionWrapper``, with one for each. (Heads
@@ -327,7 +327,7 @@ def apply_loss(loss: Any, input: Logits, target: Any, image: Tensor) -> Tensor:
 
 def _is_idle(layer: nn.Module) -> bool:
     """Return whether a layer leaves logits alone: without steps, or before its warm-up begins."""
-    return 0 in (getattr(layer, "steps", None), getattr(layer, "dt", None))
+    return 0 in (getattr(layer, "steps", None), getattr(layer, "share", None))
 
 
 def _check_loss(loss: nn.Module) -> nn.Module:

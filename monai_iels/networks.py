@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor, nn
@@ -31,9 +32,12 @@ class IELNet(nn.Module):
     input, the first tensor that the network is called with. What has fewer axes or integers and stands beside heads,
     such as an auxiliary loss or a mask, is handed on. A layer that needs the image gets the same first tensor.
 
-    The wrapper adds no parameter and no buffer. To save a checkpoint that needs no monai_iels, save
-    ``net.network.state_dict()``. A training loop that cannot wrap its network may write
-    ``loss(layer(prediction), label)`` instead, or ``layer(prediction, image)``: it is the same.
+    The wrapper adds no parameter and no buffer, and its ``state_dict()`` is that of the network, with the same keys: a
+    checkpoint needs no monai_iels. ``load_state_dict`` takes these keys, and those with the prefix ``network.`` that
+    older checkpoints have. Both hold inside of another module, too.
+
+    A training loop that cannot wrap its network may write ``loss(layer(prediction), label)`` instead, or
+    ``layer(prediction, image)``: it is the same.
 
     Args:
         network: any segmentation network that returns logits of shape ``(B, C, *spatial)``.
@@ -50,6 +54,26 @@ class IELNet(nn.Module):
         super().__init__()
         self.network = network
         self.layer = layer
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the state of the network, with its own keys."""
+        return self.network.state_dict(*args, **kwargs)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """Load a state of the network, or an older one of the wrapper."""
+        return self.network.load_state_dict(self._without_prefix(state_dict), *args, **kwargs)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        """Hand keys on to the network; torch calls this where the wrapper is part of another module."""
+        own = {key.removeprefix(prefix): state_dict.pop(key) for key in list(state_dict) if key.startswith(prefix)}
+        state_dict.update({f"{prefix}network.{key}": value for key, value in self._without_prefix(own).items()})
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+    def _without_prefix(self, state_dict: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a state with the keys of the network; it may itself have a part that is named ``network``."""
+        if not all(key.startswith("network.") for key in state_dict) or self.network.state_dict().keys() & state_dict:
+            return state_dict
+        return {key.removeprefix("network."): value for key, value in state_dict.items()}
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Return what the network returns, with the layer applied to every head in train mode."""

@@ -23,8 +23,8 @@ __all__ = ["Warmup"]
 class Warmup:
     """Set the strength of layers for each epoch: off in the first half of the warm-up, growing in the second.
 
-    Bundles, the trainers for nnU-Net, the callback for Lightning and loops of your own all use this class. It keeps no
-    state but the full time steps, so a training that is resumed needs only the number of its epoch.
+    Bundles, the trainers for nnU-Net, the callback for Lightning and loops of your own all use this class. It sets the
+    ``share`` of each layer and keeps no state, so a training that is resumed needs only the number of its epoch.
 
     Args:
         module: a layer, or a module with layers in it: an ``IELNet``, an ``IELLoss``, a ``torch.nn.ModuleList``.
@@ -39,26 +39,26 @@ class Warmup:
         >>> warmup = Warmup(layer, epochs=4)
         >>> for epoch in range(5):
         ...     warmup(epoch)
-        ...     print(round(layer.dt, 3))
+        ...     print(round(layer.share, 3))
         0.0
         0.0
-        0.1
-        0.2
-        0.3
+        0.333
+        0.667
+        1.0
     """
 
     def __init__(self, module: nn.Module, epochs: int) -> None:
         if not isinstance(epochs, int) or epochs < 0:
             raise ValueError(f"Expected `epochs` to be a whole number, at least 0, got {epochs!r}.")
         self.epochs = epochs
-        self.full = {layer: layer.dt for layer in module.modules() if isinstance(layer, InverseEvolutionLayer)}
-        if not self.full:
+        self.layers = [layer for layer in module.modules() if isinstance(layer, InverseEvolutionLayer)]
+        if not self.layers:
             raise ValueError(f"Expected an InverseEvolutionLayer, or a module with one, got {type(module).__name__}.")
 
     def __call__(self, epoch: int) -> None:
-        """Set the time step of each layer for an epoch; the first is 0."""
+        """Set the share of each layer for an epoch; the first is 0."""
         off = self.epochs // 2
         growing = self.epochs + 1 - off
         grown = max(0, epoch + 1 - off)
-        for layer, dt in self.full.items():
-            layer.dt = dt / growing * grown if grown <= growing else dt
+        for layer in self.layers:
+            layer.share = min(1.0, grown / growing)

@@ -381,14 +381,16 @@ def test_the_strength_of_a_layer_is_one_key(name, overrides, dt, steps, gain):
     assert layer.steps == steps
     if dt:
         assert layer.dt == pytest.approx(dt, rel=0.01)
-    assert layer.gains().get(parser["spatial_dims"]) == (gain and pytest.approx(gain, rel=0.01))
-    assert parser.get_parsed_content("warmup").full == {layer: layer.dt}
+    assert layer.spatial_dims == parser["spatial_dims"]
+    assert layer.gains() == (pytest.approx({layer.spatial_dims: gain}, rel=0.01) if gain else {})
+    assert parser.get_parsed_content("warmup").layers == [layer]
 
 
 @pytest.mark.parametrize("dims", [2, 3])
 def test_a_bundle_of_ones_own_has_a_gain_of_15(dims):
     parser = ConfigParser(ConfigParser.load_config_file(BUNDLES / "shared" / "train.yaml"))
-    assert parser.get_parsed_content("layer").gains()[dims] == pytest.approx(15)
+    parser["spatial_dims"] = dims
+    assert parser.get_parsed_content("layer").gains() == pytest.approx({dims: 15})
     parser.update({"iel_reach": 6, "evolution": {"_target_": "monai_iels.ConvexCurveMotion"}})
     layer = parser.get_parsed_content("layer")
     assert layer.dt * layer.steps == pytest.approx(6)
@@ -760,9 +762,10 @@ def test_no_steps_is_the_baseline_and_a_warm_up_grows(tmp_path):
     workflow = create_workflow(config_file=configs("wbc", "train"), **options("wbc", tmp_path, iel_warmup=4, epochs=6))
     trainer, layer = (workflow.parser.get_parsed_content(key) for key in ("train#trainer", "layer"))
     seen = []
-    trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: seen.append(layer.dt))
+    trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: seen.append(layer.share))
     workflow.run()
-    assert seen == pytest.approx([0.0, 0.0, 0.1 / 3, 0.2 / 3, 0.1, 0.1])
+    assert seen == pytest.approx([0, 0, 1 / 3, 2 / 3, 1, 1])
+    assert layer.dt == 0.1
 
 
 def test_curve_motion_on_disc_and_cup_and_convexity_by_region(tmp_path):

@@ -106,6 +106,8 @@ def test_a_compiled_layer_may_be_scheduled(evolution):
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
     for layer.dt in (0.1, 0.05, 0.025):
         torch.testing.assert_close(compiled(u), layer(u))
+    for layer.share in (0.0, 0.5, 1.0):
+        torch.testing.assert_close(compiled(u), evolution.evolve(u, -0.025 * layer.share, 1))
 
 
 @every_evolution
@@ -224,16 +226,67 @@ def test_the_paper_s_settings_do_not_warn(steps):
 @pytest.mark.parametrize("steps", [None, 11])
 def test_a_gain_is_what_the_worst_detail_is_amplified_by(spacing, steps):
     """A checkerboard is amplified by the gain in 2-D and 3-D, however it is made."""
-    layer = InverseEvolutionLayer(HeatDiffusion(spacing), steps=steps, gain=15)
-    for dims in (2, 3) if isinstance(spacing, float) else (len(spacing),):
+    for dims in (1, 2, 3) if isinstance(spacing, float) else (len(spacing),):
+        layer = InverseEvolutionLayer(HeatDiffusion(spacing), steps=steps, gain=15, spatial_dims=dims)
         axes = torch.meshgrid(*[torch.arange(6)] * dims, indexing="ij")
         checkerboard = (1.0 - 2.0 * (sum(axes) % 2))[None, None].double()
         grown = [layer(checkerboard).abs().max(), layer(torch.ones_like(checkerboard)).abs().max()]
         # The finest mode of a grid of six pixels is nearly the checkerboard: sin(5 pi / 12)^2 of its eigenvalue.
         assert 9 < grown[0] <= 15
         assert grown[1] == pytest.approx(1)
-        assert layer.gains()[dims] == pytest.approx(15)
-    assert layer.steps == (steps or 20)
+        assert layer.gains() == pytest.approx({dims: 15})
+        assert layer.steps == (steps or 20)
+
+
+def test_a_layer_knows_its_dimension_where_it_can():
+    heat, slices = HeatDiffusion(2.0), HeatDiffusion((2.0, 2.0, 2.5))
+    assert InverseEvolutionLayer(heat, 0.1, 20).spatial_dims is None
+    assert InverseEvolutionLayer(ConvexCurveMotion(), reach=2).spatial_dims is None
+    assert InverseEvolutionLayer(heat, 0.1, 20, spatial_dims=3).spatial_dims == 3
+    assert InverseEvolutionLayer(slices, 0.1, 20).spatial_dims == 3
+    assert InverseEvolutionLayer(slices, gain=15).spatial_dims == 3
+    assert InverseEvolutionLayer(heat, gain=15).spatial_dims == 2
+    assert InverseEvolutionLayer(heat, gain=15, spatial_dims=3).spatial_dims == 3
+    assert InverseEvolutionLayer(heat, gain=15).dt == InverseEvolutionLayer(heat, gain=15, spatial_dims=2).dt
+    assert set(InverseEvolutionLayer(heat, 0.1, 20).gains()) == {2, 3}
+    assert set(InverseEvolutionLayer(heat, 0.1, 20, spatial_dims=3).gains()) == {3}
+
+
+@both_layers
+def test_logits_of_another_dimension_are_refused_with_the_remedy(layer_type):
+    image, volume, heat = field(1, 2, 6, 6), field(1, 2, 6, 6, 6), HeatDiffusion(2.0)
+    sentence = r"Expected logits in 2-D, got 3-D logits of shape \(1, 2, 6, 6, 6\): build the layer with spatial_dims=3"
+    with pytest.raises(ValueError, match=sentence):
+        layer_type(heat, 0.1, 2, spatial_dims=2)(volume)
+    with pytest.raises(ValueError, match=r"Expected logits in 3-D.*spatial_dims=2"):
+        layer_type(heat, 0.1, 2, spatial_dims=3)(image)
+    with pytest.raises(ValueError, match=r"Expected `spacing` with one value for each of 3 spatial axes"):
+        layer_type(HeatDiffusion((2.0, 2.0)), 0.1, 2)(volume)
+    with pytest.raises(ValueError, match="with a spatial axis"):
+        layer_type(heat, 0.1, 2, spatial_dims=2)(image[0, 0])
+    layer_type(heat, 0.1, 2, spatial_dims=3)(volume)
+    for u in (image, volume):
+        torch.testing.assert_close(layer_type(heat, 0.1, 2)(u), layer_type(heat, 0.1, 2, spatial_dims=u.ndim - 2)(u))
+
+
+def test_a_gain_in_2d_refuses_volumes():
+    """Its time step would be too large for them."""
+    with pytest.raises(ValueError, match="build the layer with spatial_dims=3"):
+        InverseEvolutionLayer(HeatDiffusion(), gain=15)(field(1, 2, 6, 6, 6))
+
+
+@both_layers
+@pytest.mark.parametrize(
+    ("spacing", "dims", "message"),
+    [
+        ((1.0, 1.0), 3, r"one value for each of spatial_dims=3 axes, got HeatDiffusion\(spacing=\(1.0, 1.0\)\)"),
+        (1.0, 0, "Expected `spatial_dims` to be 1, 2 or 3, got 0"),
+        (1.0, "2", "Expected `spatial_dims` to be 1, 2 or 3, got '2'"),
+    ],
+)
+def test_a_dimension_that_cannot_be_is_refused(layer_type, spacing, dims, message):
+    with pytest.raises(ValueError, match=message):
+        layer_type(HeatDiffusion(spacing), 0.01, 2, spatial_dims=dims)
 
 
 def test_a_reach_is_how_far_an_outline_moves():
@@ -274,10 +327,22 @@ def test_a_strength_is_given_in_one_way(arguments, message):
         InverseEvolutionLayer(ConvexCurveMotion(), reach=-1)
 
 
-def test_a_layer_of_a_gain_can_be_warmed_up():
-    layer, volume = InverseEvolutionLayer(HeatDiffusion(), gain=15), field(1, 1, 6, 6, 6)
-    layer.dt = 0.0
-    torch.testing.assert_close(layer(volume), volume)
+@both_layers
+@every_evolution
+def test_a_share_of_a_layer_takes_that_share_of_its_time_step(layer_type, evolution):
+    layer, u = layer_type(evolution, 0.1, 3), field(1, 3, 12, 12)
+    assert layer.share == 1
+    for share in (0.5, 0.0, 1.0):
+        layer.share = share
+        torch.testing.assert_close(layer(u), evolution.evolve(u, layer.direction * 0.1 * share, 3), rtol=0, atol=0)
+        assert layer.dt == 0.1
+
+
+def test_gains_and_repr_are_those_of_the_share():
+    layer = InverseEvolutionLayer(HeatDiffusion(2.0), 0.1, 20, spatial_dims=2)
+    layer.share = 0.5
+    assert layer.gains() == {2: HeatDiffusion(2.0).gain(-0.05, 20, 2)}
+    assert "dt=0.1, steps=20, share=0.5, gain=6.73 (2-D)" in repr(layer)
 
 
 def test_a_velocity_of_another_shape_is_named():

@@ -246,7 +246,7 @@ def test_the_penalty_refuses_what_it_cannot_take():
 # labels with gaps, and layers inside of a loss
 
 LAYERS = {
-    "heat": InverseEvolutionLayer(HeatDiffusion(), gain=15),
+    "heat": InverseEvolutionLayer(HeatDiffusion(), dt=0.018, steps=20),
     "curve motion": InverseEvolutionLayer(ConvexCurveMotion(radii=(2, 4), band=2), reach=2),
 }
 
@@ -297,14 +297,14 @@ def test_labeled_pixels_have_the_loss_that_torch_gives_them():
     assert (logits.grad == 0).all()
 
 
-@pytest.mark.parametrize(("dt", "steps"), [(0.1, 0), (0.0, 20)])
-def test_a_layer_that_does_nothing_fills_no_ignored_pixels(dt, steps):
+@pytest.mark.parametrize(("share", "steps"), [(1.0, 0), (0.0, 20)])
+def test_a_layer_that_does_nothing_fills_no_ignored_pixels(share, steps):
     layer = InverseEvolutionLayer(HeatDiffusion(2.0), 0.1, steps)
-    layer.dt = dt  # as a warm-up sets it
+    layer.share = share  # as a warm-up sets it
     loss = IELLoss(LabeledPixelsLoss(torch.nn.CrossEntropyLoss(), 255), layer, ignore_index=255)
     logits, label = torch.randn(1, 3, 4, 4), torch.full((1, 1, 4, 4), 255)
     assert loss.evolved(logits, label) is logits
-    layer.dt, layer.steps = 0.1, 20
+    layer.share, layer.steps = 0.1, 20
     assert loss.evolved(logits, label) is not logits
 
 
@@ -372,7 +372,7 @@ def test_the_loss_of_auto3dseg_takes_a_layer():
     label = torch.randint(0, 3, (1, 1, 8, 8, 8)).double()
     loss(heads, label).backward()
     inner = DiceCELoss(softmax=True, to_onehot_y=True, squared_pred=True, smooth_nr=0, smooth_dr=1e-5)
-    layer = InverseEvolutionLayer(HeatDiffusion(), gain=6)
+    layer = InverseEvolutionLayer(HeatDiffusion(), gain=6, spatial_dims=3)
     (expected,) = torch.autograd.grad(inner(layer(heads[0]), label), heads[0])
     torch.testing.assert_close(heads[0].grad, expected)
 

@@ -19,6 +19,7 @@ import pytest
 import torch
 from monai.networks.nets import BasicUNet, BasicUNetPlusPlus, DynUNet, SegResNet, SegResNetVAE, UNet
 from torch import nn
+from torch.optim.swa_utils import AveragedModel
 
 from monai_iels import GuidedDiffusion, HeatDiffusion, IELNet, InverseEvolutionLayer
 
@@ -138,13 +139,114 @@ def test_without_a_layer_it_is_the_baseline():
         assert torch.equal(net.train()(x), network(x))
 
 
+def with_statistics():
+    """Return a network with parameters and buffers."""
+    return nn.Sequential(nn.Conv2d(1, 3, 3, padding=1), nn.BatchNorm2d(3))
+
+
+def assert_equal_states(one, other):
+    assert list(one) == list(other)
+    assert all(torch.equal(one[key], other[key]) for key in one)
+
+
+def old_state(network, prefix=""):
+    """Return what the state of a wrapper was before it had the keys of its network."""
+    return {f"{prefix}network.{key}": value for key, value in network.state_dict().items()}
+
+
 def test_the_state_dict_is_the_network_s():
-    network = NETWORKS["BasicUNet"](2)
+    network = with_statistics()
     net = IELNet(network, LAYER)
-    assert list(net.state_dict()) == [f"network.{key}" for key in network.state_dict()]
+    assert_equal_states(net.state_dict(), network.state_dict())
+    assert net.state_dict()._metadata == network.state_dict()._metadata
+    assert net.state_dict(keep_vars=True)["0.weight"] is network[0].weight
     assert list(net.buffers()) == list(network.buffers())
-    IELNet(NETWORKS["BasicUNet"](2), None).load_state_dict(net.state_dict())
-    NETWORKS["BasicUNet"](2).load_state_dict(net.network.state_dict())
+    assert_equal_states(nn.ModuleDict({"module": net}).state_dict(), nn.ModuleDict({"module": network}).state_dict())
+
+
+def test_hooks_of_the_network_s_state_run():
+    network, seen = with_statistics(), []
+    network.register_state_dict_pre_hook(lambda module, prefix, keep_vars: seen.append(prefix))
+    network.register_state_dict_post_hook(lambda module, state, prefix, _: state.__delitem__(f"{prefix}0.bias"))
+    assert "parts.net.0.bias" not in nn.ModuleDict({"parts": nn.ModuleDict({"net": IELNet(network)})}).state_dict()
+    assert seen == ["parts.net."]
+
+
+@pytest.mark.parametrize("state", [lambda network: network.state_dict(), old_state], ids=["plain", "older"])
+@pytest.mark.parametrize("assign", [False, True])
+def test_it_loads_states_of_the_network_and_older_ones_of_the_wrapper(state, assign):
+    source, net = with_statistics(), IELNet(with_statistics(), LAYER)
+    result = net.load_state_dict(state(source), assign=assign)
+    assert not result.missing_keys
+    assert not result.unexpected_keys
+    assert_equal_states(net.network.state_dict(), source.state_dict())
+
+
+@pytest.mark.parametrize("old", [False, True], ids=["plain", "older"])
+def test_it_loads_inside_of_another_module(old):
+    """As in DistributedDataParallel, where the network is ``module``, between other parts."""
+    source, net = with_statistics(), IELNet(with_statistics(), LAYER)
+    parent = nn.ModuleDict({"before": nn.Linear(2, 2), "module": net, "module2": nn.Linear(2, 2)})
+    state = {key: value for key, value in parent.state_dict().items() if not key.startswith("module.")}
+    parts = old_state(source, "module.") if old else {f"module.{key}": x for key, x in source.state_dict().items()}
+    parent.load_state_dict({**state, **parts})
+    assert_equal_states(net.state_dict(), source.state_dict())
+    parent.load_state_dict(parent.state_dict())
+
+
+def test_a_wrapper_in_a_wrapper_and_a_part_named_network():
+    class Outer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.network = with_statistics()
+
+    for make in (Outer, lambda: IELNet(with_statistics())):
+        source, net = make(), IELNet(make(), LAYER)
+        for state in (source.state_dict(), old_state(source)):
+            net.load_state_dict(with_zeros(net.state_dict()))
+            net.load_state_dict(state)
+            assert_equal_states(net.state_dict(), source.state_dict())
+            nn.ModuleList([net]).load_state_dict({f"0.{key}": value for key, value in state.items()})
+            assert_equal_states(net.state_dict(), source.state_dict())
+
+
+def with_zeros(state):
+    return {key: torch.zeros_like(value) for key, value in state.items()}
+
+
+def test_missing_and_unexpected_keys_are_named():
+    net = IELNet(with_statistics(), LAYER)
+    state = net.state_dict()
+    state["2.weight"] = state.pop("0.weight")
+    sentence = r'for Sequential:\s+Missing key.*: "0.weight".\s+Unexpected key.*: "2.weight"'
+    with pytest.raises(RuntimeError, match=sentence):
+        net.load_state_dict(state)
+    with pytest.raises(RuntimeError, match=r"Missing key.*0\.weight"):
+        net.load_state_dict(old_state(nn.Sequential(nn.Identity(), nn.BatchNorm2d(3))))
+    result = net.load_state_dict(state, strict=False)
+    assert result.missing_keys == ["0.weight"]
+    assert result.unexpected_keys == ["2.weight"]
+    with pytest.raises(RuntimeError, match=r"for ModuleList:\s+Missing key.*0\.weight.*\s+Unexpected key.*2\.weight"):
+        nn.ModuleList([net]).load_state_dict({f"0.{key}": value for key, value in state.items()})
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        net.load_state_dict({**net.state_dict(), "0.weight": torch.zeros(1)})
+
+
+def test_states_survive_files_and_averages(tmp_path):
+    net, other = IELNet(with_statistics(), LAYER), IELNet(with_statistics(), LAYER)
+    torch.save(net.state_dict(), tmp_path / "model.pt")
+    for target in (with_statistics(), other):
+        target.load_state_dict(torch.load(tmp_path / "model.pt", weights_only=True))
+        assert_equal_states(target.state_dict(), net.state_dict())
+    average = AveragedModel(net)
+    assert list(average.state_dict()) == ["n_averaged", *[f"module.{key}" for key in net.state_dict()]]
+    average.load_state_dict(average.state_dict())
+    twin = copy.deepcopy(net)
+    twin.load_state_dict(with_zeros(net.state_dict()))
+    assert net.network[0].weight.any()
+    assert not twin.network[0].weight.any()
+    torch.save(net, tmp_path / "whole.pt")
+    assert_equal_states(torch.load(tmp_path / "whole.pt", weights_only=False).state_dict(), net.state_dict())
 
 
 def test_copies_pickles_and_shows_the_layer():
@@ -160,6 +262,8 @@ def test_compiled_training_and_prediction_equal_eager():
     compiled = torch.compile(net, fullgraph=True)
     for mode in (True, False):
         torch.testing.assert_close(compiled.train(mode)(x), net.train(mode)(x))
+    assert list(compiled.state_dict()) == ["_orig_mod.weight", "_orig_mod.bias"]
+    compiled.load_state_dict(compiled.state_dict())
 
 
 def test_the_network_trains():
@@ -178,7 +282,7 @@ def test_the_network_trains():
     assert losses[-1] < 0.8 * losses[0]
 
 
-GUIDED = InverseEvolutionLayer(GuidedDiffusion(), gain=15)
+GUIDED = InverseEvolutionLayer(GuidedDiffusion(), dt=0.018, steps=20)
 
 
 @pytest.mark.parametrize("dims", [2, 3])

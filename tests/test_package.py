@@ -12,12 +12,14 @@
 """What the package shows: its public names, and nothing that could be taken for a component of MONAI's."""
 
 import ast
+import configparser
 import importlib
 import importlib.metadata
 import importlib.util
 import inspect
 import os
 import pkgutil
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -153,10 +155,10 @@ def test_rooms_show_each_other_their_faces_only():
         own = file.relative_to(home).parts[0]
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             path = (node.module or "").split(".") if isinstance(node, ast.ImportFrom) else []
-            if path[:1] == ["monai_iels"] and path[1:2] != [own]:
+            if path[:1] == ["monai_iels"] and path[1:2] not in ([], [own]):
                 assert not [part for part in path[2:] if part.startswith("_")], file
                 assert not [alias.name for alias in node.names if alias.name.startswith("_")], file
-    assert len([file for file in home.glob("_*.py") if not file.name.startswith("__")]) <= 3
+    assert len([file for file in home.glob("_*.py") if not file.name.startswith("__")]) <= 4
 
 
 def test_one_module_beside_the_registry_imports_mlflow():
@@ -284,8 +286,149 @@ def test_the_core_needs_nothing_of_the_extra(tmp_path):
     assert "pip install 'monai_iels[bundles]'" in done.stderr
 
 
-def test_the_one_command_starts_without_loading_what_runs_its_rooms():
-    code = "import sys; from monai_iels.cli import make_parser; make_parser(); print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    rooms = {f"monai_iels.{room}" for room in ("advice", "data", "bundle", "study", "registry", "tracking", "handlers")}
-    assert not rooms & set(loaded)
+def run_python(code, *flags):
+    """Return what a new process prints."""
+    words = [sys.executable, *flags, "-c", code]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_package_itself_loads_nothing():
+    code = "import sys; before = set(sys.modules); import monai_iels; dir(monai_iels); monai_iels.__all__"
+    loaded = run_python(f"{code}; print(*[name for name in sys.modules if name not in before])").split()
+    assert {name for name in loaded if name.startswith("monai")} == {"monai_iels"}
+    assert not {"torch", "numpy", "scipy"} & {name.split(".")[0] for name in loaded}
+
+
+WITH_TORCH_ALONE = """
+import sys
+for name in ("monai", "scipy", "numba", "ignite", "mlflow"):
+    sys.modules[name] = None  # an import raises ImportError
+import torch
+from monai_iels import GuidedDiffusion, HeatDiffusion, IELNet, InverseEvolutionLayer, Warmup
+import monai_iels.evolutions.curvature, monai_iels.networks, monai_iels.warmup
+from monai_iels import ConvexCurveMotion, Evolution, ForwardEvolutionLayer
+net = IELNet(torch.nn.Conv2d(1, 2, 3, padding=1), InverseEvolutionLayer(HeatDiffusion(), gain=15))
+Warmup(net, 2)(2)
+net(torch.rand(1, 1, 8, 8)).sum().backward()
+InverseEvolutionLayer(GuidedDiffusion(), gain=15)(torch.rand(1, 2, 8, 8), torch.rand(1, 1, 8, 8))
+InverseEvolutionLayer(ConvexCurveMotion(), reach=6)
+"""
+
+
+def test_layers_evolutions_and_wrappers_need_torch_alone():
+    run_python(WITH_TORCH_ALONE)
+
+
+WHEN_USED = """
+import rlcompleter, sys
+import monai_iels
+assert rlcompleter.Completer({"m": monai_iels}).attr_matches("m.IELN")[0].startswith("m.IELNet")
+assert "torch" in sys.modules and "monai" not in sys.modules
+assert monai_iels.Evolved.__module__ == "monai_iels.transforms.dictionary" and "monai" in sys.modules
+assert "Evolved" in vars(monai_iels)  # the next use costs nothing
+assert monai_iels.metrics.__name__ == "monai_iels.metrics"
+from monai_iels import *
+assert set(monai_iels.__all__) <= set(globals())
+"""
+
+
+def test_names_are_loaded_when_they_are_used():
+    run_python(WHEN_USED)
+    with pytest.raises(AttributeError, match="module 'monai_iels' has no attribute 'InverseLayer'"):
+        monai_iels.InverseLayer  # noqa: B018
+    with pytest.raises(ImportError, match="cannot import name 'InverseLayer'"):
+        from monai_iels import InverseLayer  # noqa: F401
+
+
+def test_names_of_rooms_that_need_more_are_public_where_that_is_installed(tmp_path):
+    """MONAI's locator gets every name that ``dir`` shows, which must not raise in an install of the core alone."""
+    package = tmp_path / "monai_iels"
+    package.mkdir()
+    for name in ("__init__.py", "__init__.pyi"):
+        shutil.copy(Path(monai_iels.__file__).with_name(name), package)
+    with (package / "__init__.pyi").open("a") as stub:
+        stub.write("from monai_iels.runs import Extra as Extra\n")
+    (package / "runs.py").write_text("import ignite, mlflow\nclass Extra: pass\n")
+    code = f"import sys; sys.path.append({str(tmp_path)!r}); import monai_iels; "
+    code += "print('Extra' in monai_iels.__all__, 'Extra' in dir(monai_iels), 'IELNet' in dir(monai_iels))"
+    assert run_python(code, "-I", "-S").split() == ["False", "False", "True"]
+    (tmp_path / "ignite.py").touch()
+    assert run_python(code, "-I", "-S").split() == ["False", "False", "True"]
+    (tmp_path / "mlflow.py").touch()
+    assert run_python(f"{code}; monai_iels.Extra()", "-I", "-S").split() == ["True", "True", "True"]
+
+
+def test_the_stub_is_what_type_checkers_and_wheels_get():
+    home = Path(monai_iels.__file__).parent
+    stub = ast.parse((home / "__init__.pyi").read_text("utf-8"))
+    names = [alias for node in stub.body if isinstance(node, ast.ImportFrom) for alias in node.names]
+    assert all(alias.asname == alias.name for alias in names)  # a stub shows only what it imports as itself
+    assert set(monai_iels.__all__) <= {alias.name for alias in names}
+    settings = configparser.ConfigParser()
+    settings.read(home.parent / "setup.cfg")
+    assert "*.pyi" in settings["options.package_data"]["monai_iels"].split(", ")
+
+
+def test_mypy_knows_the_names(tmp_path):
+    file = tmp_path / "use.py"
+    file.write_text(
+        "from monai_iels import IELNet, Warmup\nreveal_type(IELNet)\nimport monai_iels\nmonai_iels.Nothing\n"
+    )
+    pytest.importorskip("mypy")
+    flags = ["--no-site-packages", "--follow-imports=silent", "--ignore-missing-imports"]
+    words = [sys.executable, "-m", "mypy", "--config-file=", f"--cache-dir={tmp_path}", *flags, str(file)]
+    home = Path(monai_iels.__file__).parents[1]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=home)
+    assert "monai_iels.networks.IELNet" in done.stdout
+    assert 'Module has no attribute "Nothing"' in done.stdout
+    assert "Found 1 error" in done.stdout
+
+
+def test_monai_s_locator_works_with_the_names_not_loaded():
+    code = """
+import monai_iels, sys
+import monai.bundle
+assert "monai_iels.layers" not in sys.modules
+named = {key: {"_target_": f"monai_iels.{key}", "_mode_": "callable"} for key in ("Warmup", "Evolved")}
+parser = monai.bundle.ConfigParser({"net": {"_target_": "BasicUNet", "spatial_dims": 2}, **named})
+print(type(parser.get_parsed_content("net")).__name__)
+print(*[parser.get_parsed_content(key).__name__ for key in named])
+"""
+    assert run_python(code).split() == ["BasicUNet", "Warmup", "Evolved"]
+
+
+COMMANDS = """
+import io, sys
+from contextlib import redirect_stdout
+from monai_iels.cli import main, make_parser
+
+def help_of(parser, words=()):
+    yield [*words, "--help"]
+    for action in parser._actions:
+        for name, command in (action.choices or {}).items() if hasattr(action, "_name_parser_map") else ():
+            yield from help_of(command, [*words, name])
+
+asked = [["--version"], *help_of(make_parser())]
+assert ["study", "run", "--help"] in asked and ["advise", "--help"] in asked
+for words in asked:
+    with redirect_stdout(io.StringIO()) as out:
+        try:
+            main(words)
+        except SystemExit as end:
+            assert end.code == 0, words
+    assert out.getvalue().startswith(("usage:", "monai-iels ")), words
+print(*sys.modules)
+"""
+
+
+def test_version_and_help_load_neither_torch_nor_monai_nor_what_runs_a_command():
+    loaded = set(run_python(COMMANDS).split())
+    assert not {"torch", "monai", "numpy", "scipy", "mlflow", "ignite", "yaml", "matplotlib", "PIL"} & loaded
+    rooms = {name.split(".")[1] for name in loaded if name.startswith("monai_iels.")}
+    assert rooms <= {"cli", "_terminal", "_files", "_yaml"}
+    assert (
+        "torch"
+        not in run_python("import sys; sys.argv[1:] = []; import monai_iels.__main__; print(*sys.modules)").split()
+    )

@@ -23,15 +23,18 @@ def layer(gain=15.0):
 
 
 @pytest.mark.parametrize("epochs", [0, 1, 4, 7, 20])
-def test_it_is_monai_s_linear_schedule_bit_for_bit(epochs):
+def test_it_is_monai_s_linear_schedule(epochs):
     """Numbers of trainings that were measured with it stay the same."""
     warmed, full = layer(), layer().dt
     warmup = Warmup(warmed, epochs)
     for epoch in range(epochs + 4):
         warmup(epoch)
-        assert warmed.dt == ParamSchedulerHandler._linear(0.0, epochs // 2, epochs + 1, full, epoch + 1)
+        expected = ParamSchedulerHandler._linear(0.0, epochs // 2, epochs + 1, full, epoch + 1)
+        assert warmed.dt * warmed.share == pytest.approx(expected, rel=1e-15, abs=0)
+        assert warmed.dt == full
+    assert warmed.share == 1
     warmup(0)  # a training that starts anew
-    assert warmed.dt == (0 if epochs > 1 else full / (epochs + 1))
+    assert warmed.share == (0 if epochs > 1 else 1 / (epochs + 1))
 
 
 def test_a_layer_is_off_then_grows_then_is_itself():
@@ -57,11 +60,26 @@ def test_a_layer_is_off_then_grows_then_is_itself():
 )
 def test_all_layers_of_a_module_warm_up_each_to_its_own_strength(container):
     layers = [layer(5), layer(20)]
-    full = [layer.dt for layer in layers]
     warmup = Warmup(container(*layers), 2)
+    assert warmup.layers == layers
     for epoch, share in enumerate([0, 0.5, 1]):
         warmup(epoch)
-        assert [layer.dt for layer in layers] == pytest.approx([share * dt for dt in full])
+        assert [layer.share for layer in layers] == [share, share]
+        assert [layer.gains()[2] for layer in layers] == pytest.approx(
+            [(1 + share * (gain ** (1 / 20) - 1)) ** 20 for gain in (5, 20)]
+        )
+
+
+@pytest.mark.parametrize("epoch", [0, 1, 2])
+def test_a_second_warmup_of_a_layer_warms_it_up_anew(epoch):
+    """As when a cell of a notebook is run again, whenever the first one was interrupted."""
+    net = IELNet(torch.nn.Identity(), layer())
+    Warmup(net, 4)(epoch)
+    second, u = Warmup(net, 4), torch.rand(1, 2, 8, 8, dtype=torch.float64)
+    second(0)
+    torch.testing.assert_close(net(u), u)
+    second(4)
+    assert torch.equal(net(u), layer()(u))
 
 
 def test_what_cannot_warm_up_is_refused():

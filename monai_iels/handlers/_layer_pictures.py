@@ -129,7 +129,6 @@ def in_words(layer: Any, spatial_dims: int) -> str:
     name = re.sub(r"(?<!^)(?=[A-Z])", " ", type(layer.evolution).__name__).lower()
     gain = layer.gains().get(spatial_dims)
     if gain is None:
-        return (
-            f"layer of {name}, reach {layer.dt * layer.steps:.3g}" if layer.evolution.order == 1 else f"layer of {name}"
-        )
+        reach = layer.dt * layer.share * layer.steps
+        return f"layer of {name}, reach {reach:.3g}" if layer.evolution.order == 1 else f"layer of {name}"
     return f"layer of {name}, gain {gain:{'.1f' if gain < 10 else '.0f'}}"

@@ -20,7 +20,6 @@ from functools import lru_cache, reduce
 
 import torch
 import torch.nn.functional as F
-from scipy.fft import next_fast_len
 from torch import Tensor
 
 __all__ = ["ball_size", "chords", "count_within", "near", "share_around"]
@@ -138,6 +137,8 @@ def _transformed_balls(
     device: torch.device,
 ) -> tuple[Tensor, tuple[int, ...]]:
     """Return the transforms of balls that sum up to 1, and the shape, with a margin, that they are transformed in."""
+    from scipy.fft import next_fast_len  # layers that need no balls need no SciPy
+
     padded = tuple(
         next_fast_len(size + _reach(max(radii), h), real=True) for size, h in zip(spatial, spacing, strict=True)
     )
