@@ -30,17 +30,30 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from monai.metrics import compute_dice
 from monai.networks.utils import one_hot
+from PIL import ImageColor
 
-from monai_iels._prediction import IGNORED, color_of
+from monai_iels.images import IGNORED
 from monai_iels.measures import Measure, compared
 from monai_iels.metrics import RoughnessMetric
 
-__all__ = ["Panel", "Sheet", "Tile", "classes_of", "contact_sheet", "curves", "study_curves", "tiles"]
+__all__ = [
+    "Panel",
+    "Sheet",
+    "Tile",
+    "classes_of",
+    "color_of",
+    "contact_sheet",
+    "curves",
+    "outline",
+    "study_curves",
+    "tiles",
+]
 
 _MOST_COLUMNS = 5  # with more, the text of a sheet is too small on a page
 _NAMES_AS_THEY_ARE = rc_context({"text.parse_math": False})  # a name with two $ is no formula
 _LINE_STYLES = ("-", "--", ":")
 _LINE_COLORS = ("#7f7f7f", "#d95f02", "#1b9e77", "#7570b3", "#386cb0", "#a6761d", "#e7298a", "#66a61e", "#e6ab02")
+_COLORS = ("deepskyblue", "gold", "tomato", "limegreen", "orchid")
 
 Colors = Sequence[Sequence[int]] | None
 """Red, green and blue of each class from 0 to 255. Without them the first class is background, and has no color."""
@@ -191,6 +204,34 @@ def _note(classes: np.ndarray, truth: np.ndarray | None) -> str:
 def classes_of(one_hot_classes: torch.Tensor, has_background: bool = True) -> torch.Tensor:
     """Return the class of each pixel of one-hot ``(C, *spatial)``; where it has none, background or ``IGNORED``."""
     return torch.where(one_hot_classes.any(0), one_hot_classes.argmax(0), 0 if has_background else IGNORED)
+
+
+def color_of(number: int) -> str:
+    """Return the color of a class in all pictures; after five classes the colors begin again."""
+    return _COLORS[(number - 1) % len(_COLORS)]
+
+
+def outline(image: torch.Tensor, classes: torch.Tensor, colors: Sequence[Sequence[int]] | None = None) -> torch.Tensor:
+    """Draw the outline of each class on an image in the color of the class; with colors of their own, fill them.
+
+    Args:
+        image: gray or RGB from 0 to 1, ``(C, H, W)``.
+        classes: ``(1, H, W)``.
+        colors: red, green and blue of each class; by default the first class is background and has none.
+
+    Returns:
+        RGB from 0 to 1, ``(3, H, W)``.
+    """
+    drawn = (image[:3] if len(image) >= 3 else image[:1].repeat(3, 1, 1)).clone()
+    if colors is not None:
+        return (drawn + torch.tensor(colors, dtype=drawn.dtype)[classes[0].long().cpu()].movedim(-1, 0) / 255) / 2
+    width = max(1, round(min(drawn.shape[1:]) / 250))
+    for number in torch.unique(classes[classes > 0]).int().tolist():
+        inside = (classes == number).float().cpu()
+        core = -torch.nn.functional.max_pool2d(-inside, 2 * width + 1, stride=1, padding=width)
+        color = torch.tensor(ImageColor.getrgb(color_of(number)), dtype=drawn.dtype) / 255
+        drawn[:, (inside > core)[0]] = color[:, None]
+    return drawn
 
 
 def _color(number: int, colors: Colors) -> Any:

@@ -29,7 +29,6 @@ from PIL import Image, ImageColor
 from programs import run_ranks
 
 from monai_iels import ConvexCurveMotion, HeatDiffusion, InverseEvolutionLayer
-from monai_iels._prediction import color_of, outline
 from monai_iels.handlers import (
     EvaluationReport,
     SeedEachEpoch,
@@ -40,7 +39,7 @@ from monai_iels.handlers import (
 )
 from monai_iels.handlers._layer_pictures import in_words
 from monai_iels.handlers._phases import Phases, attach
-from monai_iels.pictures import Sheet, tiles
+from monai_iels.pictures import Sheet, color_of, outline, tiles
 from monai_iels.run_folder import RunFolder
 from monai_iels.tracking import Journal
 

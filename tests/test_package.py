@@ -122,7 +122,7 @@ def test_public_names():
 
 ROOMS = "_terminal _files _yaml torchvision_operators"
 ROOMS = f"{ROOMS} grid operators evolutions layers warmup networks losses robust_losses metrics transforms"
-ROOMS = f"{ROOMS} street_networks _prediction measures run_folder pictures tracking handlers"
+ROOMS = f"{ROOMS} street_networks images _prediction measures run_folder pictures tracking handlers"
 ROOMS = f"{ROOMS} data registry runs bundles advice study lightning nnunet cli __main__".split()
 
 

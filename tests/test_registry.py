@@ -25,6 +25,7 @@ import urllib.request
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 
 import mlflow
@@ -40,6 +41,7 @@ from programs import Program
 from scipy import ndimage
 from servers import answers, free_port, options, wait_for
 
+import monai_iels
 from monai_iels.cli import main
 from monai_iels.registry import _registering, register
 from monai_iels.registry._registering import _inference_config, _log_network, _log_predictor, server_in_use
@@ -126,15 +128,23 @@ def test_the_registered_network_is_the_checkpoint(cells, server, monkeypatch):
 
 PREDICT = """
 import os, sys
+from importlib.machinery import PathFinder
+installed = list(sys.path)
 class No:
     def find_spec(self, name, *rest):
-        if name.split(".")[0] in ("monai_iels", "itk", "ignite", "fire"): raise ImportError(name)
+        if name in ("itk", "ignite", "fire"): raise ImportError(name)
+        if name == "monai_iels":
+            copy = PathFinder.find_spec(name, [path for path in sys.path if path not in installed])
+            if copy is None: raise ImportError(name)
+            return copy
 sys.meta_path.insert(0, No())
 os.environ["MLFLOW_ALLOW_PICKLE_DESERIALIZATION"] = "false"
 import mlflow, numpy as np
 mlflow.set_tracking_uri(sys.argv[1]); mlflow.set_registry_uri(sys.argv[1])
 image = np.load(sys.argv[2])
+assert "monai_iels" not in sys.modules
 model = mlflow.pyfunc.load_model("models:/sharp-predict@champion")
+print(sys.modules["monai_iels"].__file__)
 np.savez(sys.argv[3], label=model.predict(image), probabilities=model.predict(image, params={"probabilities": True}))
 network = mlflow.pytorch.load_model("models:/sharp@champion")
 import torch
@@ -143,10 +153,14 @@ with torch.no_grad():
 """
 
 
-def test_prediction_without_this_package_and_without_pickle(sharp, server, cell, tmp_path):
+def test_prediction_with_the_copy_of_this_package_and_without_pickle(sharp, server, cell, tmp_path):
     out, logits, image = tmp_path / "out.npz", tmp_path / "logits.npy", tmp_path / "image.npy"
     np.save(image, np.asarray(cell.resize((70, 45))))
-    subprocess.run([sys.executable, "-c", PREDICT, server.uri, image, out, logits], check=True, cwd=tmp_path)
+    words = [sys.executable, "-c", PREDICT, server.uri, image, out, logits]
+    done = subprocess.run(words, check=True, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    used = Path(done.stdout.splitlines()[-1])
+    assert used.parts[-3:] == ("code", "monai_iels", "__init__.py")
+    assert not used.is_relative_to(Path(monai_iels.__file__).parent)
     x = torch.linspace(0, 1, 2 * 3 * 48 * 64).reshape(2, 3, 48, 64)
     with torch.no_grad():
         np.testing.assert_allclose(np.load(logits), network_of(sharp)(x).numpy(), rtol=0, atol=1e-5)
@@ -211,6 +225,27 @@ def test_volumes_are_predicted_in_their_own_shape(volumes, server):
         torch.testing.assert_close(network(x), network_of(output)(x), rtol=0, atol=1e-5)
 
 
+def test_a_predictor_requires_what_reads_its_files_and_carries_a_clean_copy(volumes, predictor, sharp, server):
+    with server_in_use(server.uri):
+        needed = [
+            Path(mlflow.pyfunc.get_model_dependencies(f"models:/{name}/1")).read_text()
+            for name in ("hippo-predict", "sharp-predict")
+        ]
+        copy = Path(mlflow.artifacts.download_artifacts("models:/sharp-predict/1")) / "code" / "monai_iels"
+    assert [f"itk-io=={version('itk-io')}" in text for text in needed] == [True, False]
+    assert (copy / "images" / "__init__.py").exists()
+    assert not list(copy.rglob("*.pyc"))
+    assert sum(file.stat().st_size for file in copy.rglob("*")) < 2_000_000
+
+
+def test_a_volume_that_may_name_other_files_is_refused(volumes):
+    model, _ = volumes
+    header = b"ObjectType = Image\nNDims = 3\nDimSize = 4 4 4\nElementType = MET_UCHAR\nElementDataFile = /etc/passwd\n"
+    with pytest.raises(mlflow.exceptions.MlflowException, match="Image 1 is no readable NIfTI file") as caught:
+        model.predict(table(base64.b64encode(header).decode()))
+    assert caught.value.get_http_status_code() == 400
+
+
 def turned(file):
     """Return a volume of the sample as another scanner might store it: other axes, spacing and origin."""
     image = nibabel.load(file)
@@ -250,12 +285,12 @@ def test_a_volume_that_is_damaged_or_too_large_is_refused(volumes):
     flat.set_sform(np.diag([1.0, 1, 0, 1]), code=1)
     wide = nibabel.Nifti1Image(np.zeros((8, 8, 8), np.uint8), np.diag([100.0, 100, 100, 1]))
     cases = {
-        data[: len(data) // 2]: "Image 1 is damaged",
-        data[:-8] + bytes(8): "Image 1 is damaged: CRC check failed",
+        data[: len(data) // 2]: "Image 1 is truncated or damaged",
+        data[:-8] + bytes(8): "Image 1 is truncated or damaged .CRC check failed",
         data[:200]: "Image 1 is",
         b"no volume": "Image 1 is no readable NIfTI file",
         base64.b64decode(in_base64(Image.new("RGB", (8, 8)))): "Image 1 is no readable NIfTI file",
-        nibabel.Nifti1Image(holes, np.eye(4)).to_bytes(): "Image 1 has 3 values that are NaN or infinite",
+        nibabel.Nifti1Image(holes, np.eye(4)).to_bytes(): "Image 1 has 3 NaN or infinite values",
         nibabel.Nifti1Image(np.zeros((4, 4, 4, 2)), np.eye(4)).to_bytes(): "must be a volume of 3 axes",
         gzip.compress(huge.binaryblock + bytes(4)): "has 125000000000 values",
         wide.to_bytes(): "has 512000000 values .8 x 8 x 8., but at most 64000000 are allowed",
@@ -516,7 +551,7 @@ def test_what_cannot_be_segmented_gets_status_400_and_one_sentence(predictor, ce
         (table(text[: len(text) // 8 * 4]), {}, "Image 1 is damaged"),
         (table(base64.b64encode(b"no image").decode()), {}, "Image 1 is no readable PNG, JPEG, TIFF, BMP, GIF file"),
         (table(3.0), {}, "Image 1 must be the text of a file in base64, got float"),
-        (table(in_base64(gray)), {}, "Image 1 must have 8 bits per channel, got the mode I;16"),
+        (table(in_base64(gray)), {}, "Image 1 has the mode I;16; save it with 8 bits per channel"),
         (pd.DataFrame({"picture": [text]}), {}, "needs one column 'image'"),
         (table(), {}, "a row per file, got 0 rows"),
         (table(text), {"format": "png"}, "Format must be 'array' or 'file', got 'png'"),

@@ -32,10 +32,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from PIL import Image
 
-from monai_iels._prediction import color_of
-from monai_iels.data import SOURCES, Source, as_mask, as_rgb
-from monai_iels.data._images import read_file, reader_of
+from monai_iels.data import SOURCES, Source, as_mask, as_rgb, read_file
 from monai_iels.data._labels import LabelValues
+from monai_iels.images import format_of
+from monai_iels.pictures import color_of
 
 COLUMNS = 5
 WIDTH = 9.0  # inches
@@ -86,7 +86,7 @@ def sheet(source: Source, roots: list[Path], cache: Path, file: Path) -> None:
 
 def pixels(file: str, converter: Callable[[Image.Image], Image.Image]) -> np.ndarray:
     """Return an image, or of a volume the middle slice from the side, crown up."""
-    loaded = read_file(file, reader_of(file, converter)).numpy()
+    loaded = read_file(file, format_of(file).reader(converter)).numpy()
     return np.rot90(loaded[0, loaded.shape[1] // 2]) if loaded.ndim == 4 else np.squeeze(loaded.T)
 
 

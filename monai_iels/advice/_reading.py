@@ -21,14 +21,13 @@ import numpy as np
 import torch
 from monai.bundle import ConfigParser
 from monai.config import PathLike
-from monai.data import ImageReader, ITKReader, MetaTensor
+from monai.data import MetaTensor
 from monai.transforms import Orientation
 from tqdm import tqdm
 
 from monai_iels.advice._signs import reduced
 from monai_iels.bundles import composed_config, list_data
 from monai_iels.data import (
-    IGNORED,
     SOURCES,
     DataError,
     Datalists,
@@ -36,17 +35,14 @@ from monai_iels.data import (
     Problem,
     Problems,
     all_files,
-    as_mask,
     contents,
     is_archive,
     listing,
     read_file,
-    reader_of,
     walk,
 )
+from monai_iels.images import IGNORED, as_mask, format_of, suffixes
 
-_IMAGES = (".png", ".bmp", ".tif", ".tiff", ".gif", ".jpg", ".jpeg")
-_VOLUMES = (".nii", ".nii.gz", ".nrrd", ".mha", ".mhd")
 _USUAL = ("labels", "masks", "labelstr", "label", "mask")  # folders of labels, in lower case
 _MOST_CLASSES = 64  # a file with more values is no label
 
@@ -121,7 +117,7 @@ def labels_of_source(name: str, root: PathLike, cache_dir: PathLike | None = Non
     source = SOURCES[name]
     datalists = source.read(root, 0, cache_dir)
     files = _label_files(datalists, _keys(datalists))
-    reader, values = reader_of(files[0], as_mask), LabelValuesd("label", source.values, source.ignored)
+    reader, values = format_of(files[0]).reader(as_mask), LabelValuesd("label", source.values, source.ignored)
     return LabelFiles(files, lambda file: values({"label": read_file(file, reader)})["label"])
 
 
@@ -140,7 +136,7 @@ def labels_in_folder(folder: Path) -> LabelFiles:
     """Return all images or volumes below a folder; their values, in order, are the classes."""
     problems = Problems()
     found = [str(path) for path in walk(folder, problems)] if folder.is_dir() else []
-    files = [file for file in found if file.lower().endswith(_IMAGES + _VOLUMES)]
+    files = [file for file in found if file.lower().endswith(suffixes(2) + suffixes(3))]
     if not files:
         what = f"there are no label files here, {contents(folder)}" if folder.is_dir() else "there is no such folder"
         remedy = "Name the folder of the labels below --root with --labels, such as --labels masks."
@@ -159,12 +155,10 @@ def _label_files(datalists: Datalists, keys: Sequence[str]) -> list[str]:
 
 def _read_any(file: str) -> MetaTensor:
     """Read a label whose values are not known: 0 is the background, others are numbered in their order."""
-    if file.lower().endswith((".jpg", ".jpeg")):
+    if format_of(file).is_lossy:
         problem = "a JPEG has other values near outlines than the mask that was saved"
         raise DataError(Problem("values", file, problem, "Save the masks again as PNG, from the program they are of."))
-    is_itk = file.lower().endswith(_VOLUMES[2:])
-    reader: ImageReader = ITKReader() if is_itk else reader_of(file, as_mask)
-    label = read_file(file, reader)
+    label = read_file(file, format_of(file).reader(as_mask))
     values, numbers = torch.unique(label.as_tensor(), return_inverse=True)
     if len(values) > _MOST_CLASSES:
         problem = f"the file has {len(values)} different values, as an image or a mask saved as JPEG does"

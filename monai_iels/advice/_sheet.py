@@ -25,10 +25,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from scipy import ndimage
 
-from monai_iels._prediction import color_of
 from monai_iels.advice._diagnosis import BITTEN, CLEAN, DENTS, GAPS, POLYGONS, RAGGED, SCATTERED, SHARED, SLICES
 from monai_iels.advice._reading import Label
 from monai_iels.advice._signs import Signs, bends, gaps_of, majority, middle_of, objects_of, odd_slices, specks_of
+from monai_iels.pictures import color_of
 
 _RED = "#e6004c"
 _COLUMNS = 4

@@ -21,17 +21,17 @@ A new data set needs
 The checker, the command line, archives, downloads and the cache then work with it as they are.
 """
 
-from monai_iels._prediction import IGNORED, as_rgb
 from monai_iels.data._archives import is_archive
 from monai_iels.data._cases import Datalists, all_files, case_files, cases_of, fingerprint
 from monai_iels.data._check import Report, check_files, check_source, make_report
 from monai_iels.data._datalists import SOURCES, SYNTHETIC, checked_datalists, describe_pairs, paired_datalists
 from monai_iels.data._download import download_archive
-from monai_iels.data._images import LoadFiled, as_mask, read_file, reader_of
+from monai_iels.data._images import LoadFiled, read_file
 from monai_iels.data._labels import LabelValuesd, SetAsideIgnoredd, check_labels
 from monai_iels.data._problems import DataError, Problem, Problems
 from monai_iels.data._search import contents, listing, walk
 from monai_iels.data._source import Source
+from monai_iels.images import IGNORED, as_mask, as_rgb
 
 __all__ = [
     "IGNORED",
@@ -64,6 +64,5 @@ __all__ = [
     "make_report",
     "paired_datalists",
     "read_file",
-    "reader_of",
     "walk",
 ]

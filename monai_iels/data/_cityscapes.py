@@ -20,14 +20,14 @@ from PIL import Image
 from tqdm import tqdm
 
 from iels_drawings.cityscapes import draw_cityscapes
-from monai_iels._prediction import IGNORED
 from monai_iels.data._cache import made_once, state_of, write_image
 from monai_iels.data._cases import Case, Datalists, Pairing, all_cases
 from monai_iels.data._check import check_headers
-from monai_iels.data._images import as_mask, explained
+from monai_iels.data._images import explained
 from monai_iels.data._problems import Problems
 from monai_iels.data._search import Search, walk
 from monai_iels.data._source import Source, generator
+from monai_iels.images import IGNORED, as_mask
 
 _FOLDERS = {"training": "train", "validation": "val"}
 _IMAGE, _LABEL_IDS, _TRAIN_IDS = "_leftImg8bit.png", "_gtFine_labelIds.png", "_gtFine_labelTrainIds.png"

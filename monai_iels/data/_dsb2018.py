@@ -23,10 +23,11 @@ from iels_drawings.dsb2018 import draw_dsb2018
 from monai_iels.data._cache import made_once, state_of, write_image
 from monai_iels.data._cases import Case, Datalists, all_cases, all_files, case_files, split
 from monai_iels.data._check import check_headers
-from monai_iels.data._images import as_mask, explained
+from monai_iels.data._images import explained
 from monai_iels.data._problems import Problems
 from monai_iels.data._search import Search, listing
 from monai_iels.data._source import Archive, Source, generator
+from monai_iels.images import as_mask
 
 _PROPORTIONS = ((1.0, 1.0), (1.0, 1.0), (1.0, 1.25), (1.0, 1.0), (1.4, 1.4), (2.0, 2.7))
 """Height and width of the synthetic images, in turn, relative to their nominal size: the originals have nine sizes."""

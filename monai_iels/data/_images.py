@@ -8,38 +8,27 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Opening one image, mask or volume: its header, its values, and what is wrong with it."""
+"""Opening one image, mask or volume of a data set, and naming the file with which something is wrong."""
 
 import os
 import re
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import nibabel
-import numpy as np
 from monai.config import KeysCollection, PathLike
-from monai.data import ImageReader, ITKReader, MetaTensor, NibabelReader, PILReader
+from monai.data import ImageReader, MetaTensor
 from monai.transforms import MapTransform
 from monai.utils import ensure_tuple
-from PIL import Image, ImageChops
+from PIL import Image
 
-from monai_iels._prediction import read_finite
+from monai_iels import images
 from monai_iels._terminal import first_line
 from monai_iels.data._problems import DataError, Problem, opening
 
-_NIFTI = (".nii", ".nii.gz")
-_OTHER_VOLUMES = (".nrrd", ".mha", ".mhd")
 _MISTAKES = (AttributeError, KeyError, NameError, TypeError)  # of a program, not of a file
 _TRUNCATED = ("truncated", "end-of-stream", "end of file", "bytes, got", "not enough", "incomplete")
-
-
-class Header(NamedTuple):
-    """The size of an image, width first, or of a volume, and the volume's affine (for an image, the identity)."""
-
-    shape: tuple[int, ...]
-    affine: np.ndarray
 
 
 def in_words(shape: Sequence[int]) -> str:
@@ -47,31 +36,16 @@ def in_words(shape: Sequence[int]) -> str:
     return " x ".join(map(str, shape))
 
 
-def open_header(file: str) -> Header:
+def open_header(file: str) -> images.Header:
     """Return what the header of an image or volume says, without reading its pixels."""
     if os.path.exists(file) and not (os.path.isfile(file) or os.path.isdir(file)):  # reading a pipe would never end
         raise DataError(Problem("extra", file, "this is a pipe, a socket or a device, not a file"))
     with explained(file):
-        if file.lower().endswith(_NIFTI):
-            volume: Any = nibabel.loadsave.load(file)
-            if min(volume.shape, default=0) < 1 or len(volume.shape) != 3:
-                found = in_words(volume.shape)
-                remedy = "Save it as a 3-D volume; docs/do/files.md says what to do about several channels."
-                raise DataError(Problem("size", file, f"the volume has the shape {found}", remedy))
-            return Header(tuple(volume.shape), volume.affine)
-        if file.lower().endswith(_OTHER_VOLUMES):
-            loaded = read_finite(file, ITKReader())
-            return Header(tuple(loaded.shape[1:]), loaded.affine.numpy())
-        with Image.open(file) as image:
-            pages = getattr(image, "n_frames", 1) if image.format != "MPO" else 1  # MPO: a JPEG with a preview
-            if pages > 1:
-                raise DataError(Problem("size", file, f"the file has {pages} pages", "Save only the one you need."))
-            return Header(image.size, np.eye(4))
-
-
-def reader_of(file: str, converter: Callable[[Image.Image], Image.Image]) -> ImageReader:
-    """Return the reader of an official data set's file: a NIfTI volume, or an image that ``converter`` converts."""
-    return NibabelReader() if file.lower().endswith(_NIFTI) else PILReader(converter=converter)
+        header = images.header(file)
+    if images.format_of(file).spatial_dims == 3 and (len(header.shape) != 3 or min(header.shape) < 1):
+        remedy = "Save it as a 3-D volume; docs/do/files.md says what to do about several channels."
+        raise DataError(Problem("size", file, f"the volume has the shape {in_words(header.shape)}", remedy))
+    return header
 
 
 def read_file(file: Any, reader: ImageReader) -> MetaTensor:
@@ -81,27 +55,7 @@ def read_file(file: Any, reader: ImageReader) -> MetaTensor:
         DataError: with the name of the file, if it cannot be read or has NaN or infinite values.
     """
     with explained(ensure_tuple(file)[0], passed_on=_MISTAKES):
-        return read_finite(file, reader)
-
-
-def as_mask(image: Image.Image) -> Image.Image:
-    """Return a mask in 8 bits of gray: brightness, or the indices of a palette with colors, as LabelMe and VOC have.
-
-    Raises:
-        ValueError: if values would be lost: for more bits, colors, or transparency.
-    """
-    if image.mode == "P" and np.ptp(np.reshape(image.getpalette("RGB") or [], (-1, 3)), axis=1).any():
-        return Image.fromarray(np.asarray(image))
-    if image.mode in ("1", "L", "P"):
-        return image.convert("L")
-    if image.mode in ("LA", "RGB", "RGBA"):
-        first, *others = image.convert(image.mode.removesuffix("A")).split()
-        if any(ImageChops.difference(first, other).getbbox() for other in others):
-            raise ValueError("has colors; save the mask with one gray value per class (docs/do/files.md says how)")
-        if "A" not in image.mode or image.getchannel("A").getextrema() == (255, 255):
-            return first
-        raise ValueError("is transparent in places; save the mask with one gray value per class and no transparency")
-    raise ValueError(f"has the mode {image.mode}; save the mask in 8 bits of gray")
+        return images.read(file, reader)
 
 
 @contextmanager

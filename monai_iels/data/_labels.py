@@ -25,10 +25,10 @@ from monai.transforms import MapTransform
 from monai.utils import ensure_tuple
 from tqdm import tqdm
 
-from monai_iels._prediction import IGNORED
 from monai_iels.data._cases import Datalists, all_files
 from monai_iels.data._images import read_file
 from monai_iels.data._problems import DataError, Problem, Problems
+from monai_iels.images import IGNORED
 
 _FEW = 5  # more stray values than these are not classes
 Values = Sequence[int | Sequence[int]]

@@ -22,10 +22,10 @@ from monai_iels.data._cache import write_image
 from monai_iels.data._cases import Datalists, Pairing
 from monai_iels.data._search import Search, walk
 from monai_iels.data._source import Source, generator
+from monai_iels.images import suffixes
 
 _VALUES = (255, 128, 0)
 _SECTIONS = {"train": "training", "val": "validation", "test": "test"}
-_IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff")
 
 
 def _find(search: Search) -> Datalists:
@@ -59,7 +59,7 @@ def _classify(path: Path, folders: Sequence[str]) -> tuple[str, str] | None:
     names = [folder.lower() for folder in folders]
     for index in reversed(range(len(names))):
         section = re.search("|".join(_SECTIONS), names[index])
-        if section and path.suffix.lower() in _IMAGES:
+        if section and path.suffix.lower() in suffixes(2):
             masked = any("mask" in name for name in names[index:]) or "mask" in names or "masks" in names
             return _SECTIONS[section[0]], "label" if masked else "image"
     return None

@@ -22,9 +22,9 @@ from tqdm import tqdm
 
 from monai_iels._files import atomic
 from monai_iels.data._cases import Datalists, all_cases
-from monai_iels.data._images import as_mask
 from monai_iels.data._problems import DataError, Problem, Problems
 from monai_iels.data._search import Search
+from monai_iels.images import as_mask
 
 
 @dataclasses.dataclass(frozen=True)

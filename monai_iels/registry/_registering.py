@@ -150,7 +150,7 @@ def _inference_config(folder: RunFolder) -> dict[str, Any]:
     arguments = read_json(folder.inference_arguments, "config_file")
     config = ConfigParser.load_config_file(arguments.pop("config_file"))
     config.update({key: value for key, value in arguments.items() if key not in ("bundle_root", "output_dir")})
-    return config
+    return config | {"script": "$vars(__import__('monai_iels.images').images)"}  # no script of a bundle goes along
 
 
 def _tags(folder: RunFolder, journal: Journal, run_id: str) -> dict[str, str]:
@@ -193,9 +193,9 @@ def _log_predictor(folder: RunFolder, config: dict[str, Any], packages: set[str]
     """Log the model that takes images, as code with its config and weights, and compare it with the bundle.
 
     It has no schema of inputs, since MLflow would turn any numbers into bytes without a word; it checks them itself.
-    This package is on no package index: a network that it defines takes a copy of it along.
+    This package is on no package index: a copy of it goes along, which reads the files.
     """
-    required, others = {"scipy"} if _OURS in packages else set(), packages - {_OURS}
+    required, others = {"scipy", *["itk-io"] * (config["spatial_dims"] == 3)}, packages - {_OURS}
     if others:  # to look through all installed packages takes a second
         distributions = importlib.metadata.packages_distributions()
         required |= {name for package in others for name in distributions.get(package, ())}
@@ -216,7 +216,7 @@ def _log_predictor(folder: RunFolder, config: dict[str, Any], packages: set[str]
             model_config={"max_values": _LARGEST_REQUEST},
             metadata=_ABOUT,
             pip_requirements=[*_REQUIREMENTS, *_FILE_REQUIREMENTS, *further],
-            code_paths=[str(_SERVING.parents[1])] if _OURS in packages else None,
+            code_paths=[str(_SERVING.parents[1])],
         )
         check_predictor(mlflow.pyfunc.load_model(info.model_uri), folder, config, Path(scratch))
     return str(info.model_uri)

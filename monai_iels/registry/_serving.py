@@ -9,10 +9,10 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""The model that MLflow serves: an image in, its labels out. This file travels with the model and needs only MONAI.
+"""The model that MLflow serves: an image in, its labels out.
 
-MLflow stores it as it is ("models from code") beside the bundle's inference config and the network's weights. It must
-not import monai_iels.
+MLflow stores this file as it is ("models from code") beside the bundle's inference config, the network's weights and a
+copy of monai_iels. Of that it imports ``images``, so that it reads files as inference does.
 """
 
 from __future__ import annotations
@@ -20,14 +20,13 @@ from __future__ import annotations
 import base64
 import contextlib
 import ctypes
-import gzip
-import io
 import math
+import tempfile
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-import nibabel
 import numpy as np
 import pandas as pd
 import torch
@@ -40,17 +39,18 @@ from monai.data import MetaTensor
 from monai.transforms import Compose, Spacingd
 from PIL import Image
 
-_FORMATS = ("PNG", "JPEG", "TIFF", "BMP", "GIF")
+from monai_iels import images
+from monai_iels._terminal import first_line
+
 _DEFAULTS = {"probabilities": False, "format": "array", "max_values": math.inf}
 
 
 class _Source(NamedTuple):
     """One image of a request: its size and its place in space are known before its values are read."""
 
-    name: str
     shape: tuple[int, ...]
     affine: np.ndarray
-    read: Callable[[], np.ndarray]
+    read: Callable[[], MetaTensor]
 
 
 class SegmentationModel(PythonModel):
@@ -74,6 +74,7 @@ class SegmentationModel(PythonModel):
         self.network = parser.get_parsed_content("network_def")
         self.network.load_state_dict(torch.load(context.artifacts["weights"], map_location="cpu", weights_only=True))
         self.network.eval()
+        self.reader = parser.get_parsed_content("image_reader")
         geometry = parser.get_parsed_content("geometry")
         self.voxel = math.prod(
             next((t.spacing_transform.pixdim for t in geometry if isinstance(t, Spacingd)), [math.inf])
@@ -99,26 +100,28 @@ class SegmentationModel(PythonModel):
 
     def _answers(self, model_input: Any, chosen: dict[str, Any]) -> np.ndarray | str | pd.DataFrame:
         is_table = isinstance(model_input, pd.DataFrame)
-        sources = self._rows(model_input) if is_table else [self._array(model_input)]
-        self._check_size(sources, min(self.largest, chosen["max_values"]))
-        found = [self._answer(source, chosen) for source in sources]
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = Path(scratch)
+            sources = self._rows(model_input, folder) if is_table else [self._array(model_input)]
+            self._check_size(sources, min(self.largest, chosen["max_values"]))
+            found = [self._answer(source, chosen, folder) for source in sources]
         if is_table or chosen["format"] == "file":
             return pd.DataFrame({"probabilities" if chosen["probabilities"] else "label": found})
         return found[0]
 
-    def _answer(self, source: _Source, chosen: dict[str, Any]) -> np.ndarray | str:
-        pixels = source.read()
+    def _answer(self, source: _Source, chosen: dict[str, Any], folder: Path) -> np.ndarray | str:
+        image = source.read()
         with self.lock:
-            values = self._segment(pixels, source.affine, chosen["probabilities"])
+            values = self._segment(image, chosen["probabilities"])
         if chosen["format"] == "array":
-            return values
-        return _base64(_png(values) if self.dims == 2 else _nifti(values, source.affine))
+            return values.swapaxes(-1, -2) if self.dims == 2 else values
+        file = folder / f"label{images.writable(self.dims)[0]}"
+        images.format_of(file).write(values, source.affine, file)
+        return base64.b64encode(file.read_bytes()).decode("ascii")
 
-    def _segment(self, pixels: np.ndarray, affine: np.ndarray, probabilities: bool) -> np.ndarray:
-        # MONAI has the first axis of an image along its width, as its reader of PNG files does
-        image = np.moveaxis(pixels, -1, 0).swapaxes(1, 2) if self.dims == 2 else pixels[None]
-        case = {"image": MetaTensor(torch.as_tensor(image.astype(np.float32)), affine=torch.as_tensor(affine))}
-        case = self.processing(case)
+    def _segment(self, image: MetaTensor, probabilities: bool) -> np.ndarray:
+        """Return labels, or probabilities, in MONAI's axes, which begin with the width."""
+        case = self.processing({"image": image})
         with torch.no_grad():
             logits = torch.as_tensor(self.inferer(case["image"][None], self.network)[0])
         found = self._in_place(self.smoothing({"pred": logits})["pred"].softmax(0), case["image"])
@@ -127,8 +130,7 @@ class SegmentationModel(PythonModel):
     def _in_place(self, values: torch.Tensor, image: MetaTensor) -> np.ndarray:
         """Bring probabilities into the geometry of the input."""
         placed = MetaTensor(values.float(), meta=image.meta, applied_operations=image.applied_operations)
-        found = self.processing.inverse({"image": placed})["image"].numpy()
-        return found.swapaxes(1, 2) if self.dims == 2 else found
+        return self.processing.inverse({"image": placed})["image"].numpy()
 
     def _check_size(self, sources: list[_Source], limit: int) -> None:
         """Refuse a request that would need too much memory, also after its volumes are resampled."""
@@ -137,18 +139,44 @@ class SegmentationModel(PythonModel):
             shapes = ", ".join(" x ".join(map(str, source.shape)) for source in sources[:3])
             _refuse(f"the request has {size:.0f} values ({shapes}), but at most {limit} are allowed: send less at once")
 
-    def _rows(self, table: pd.DataFrame) -> list[_Source]:
+    def _rows(self, table: pd.DataFrame, folder: Path) -> list[_Source]:
         """Return the files of a table, of which only the headers are read."""
         if list(table.columns) != ["image"] or table.empty:
             _refuse(
                 f"a table needs one column 'image' and a row per file, got {len(table)} rows of {list(table.columns)}"
             )
-        names = [f"image {number}" for number in range(1, len(table) + 1)]
-        open_file = _picture if self.dims == 2 else _volume
+        return [self._file(f"image {number}", cell, folder) for number, cell in enumerate(table["image"], 1)]
+
+    def _file(self, name: str, cell: Any, folder: Path) -> _Source:
+        content = _decoded(name, cell)
+        file = folder / f"{name}{images.suffix_of(content, self.dims)}"
+        file.write_bytes(content)
+        kinds = ", ".join(one.name for one in images.FORMATS if one.spatial_dims == self.dims and one.starts)
+        unreadable = f"is no readable {kinds} file"
+        if not file.suffix:
+            _refuse(f"{name} {unreadable}")
         try:
-            return [open_file(name, _decoded(name, cell)) for name, cell in zip(names, table["image"], strict=True)]
+            header = images.header(file)
         except Image.DecompressionBombError as error:
-            _refuse(f"an image is too large, at most {self.largest} values are allowed: {_reason(error)}")
+            _refuse(f"an image is too large, at most {self.largest} values are allowed: {first_line(error)}")
+        except Exception as error:
+            _refuse(_sentence(name, unreadable, error))
+        if self.dims == 2:
+            shape = (*header.shape[::-1], 3)
+        elif len(header.shape) != 3 or not all(header.shape):
+            _refuse(f"{name} must be a volume of 3 axes, got the shape {header.shape}")
+        elif not abs(np.linalg.det(header.affine)) > 0:
+            _refuse(f"{name} has an affine that cannot be inverted: {header.affine[:3].tolist()}")
+        else:
+            shape = header.shape
+
+        def read() -> MetaTensor:
+            try:
+                return images.read(file, self.reader)
+            except Exception as error:
+                _refuse(_sentence(name, "is damaged", error))
+
+        return _Source(shape, header.affine, read)
 
     def _array(self, model_input: Any) -> _Source:
         """Return an array whose shape can be segmented, or refuse it."""
@@ -161,8 +189,13 @@ class SegmentationModel(PythonModel):
             _refuse(f"an array must have the shape {expected}, got {pixels.shape}; a file goes into the column 'image'")
         if not np.issubdtype(pixels.dtype, np.number):
             _refuse(f"an array must hold numbers, got {pixels.dtype}")
-        read = _bytes if self.dims == 2 else _finite
-        return _Source("the array", pixels.shape, np.eye(4), lambda: read("the array", pixels))
+
+        def read() -> MetaTensor:
+            _check_values(pixels, is_picture=self.dims == 2)
+            image = pixels.T if self.dims == 2 else pixels[None]
+            return MetaTensor(torch.as_tensor(image.astype(np.float32)), affine=torch.eye(4, dtype=torch.float64))
+
+        return _Source(pixels.shape, np.eye(4), read)
 
 
 def _check_params(chosen: dict[str, Any]) -> None:
@@ -172,20 +205,13 @@ def _check_params(chosen: dict[str, Any]) -> None:
         _refuse("probabilities come as an array only: leave out format or probabilities")
 
 
-def _finite(name: str, values: np.ndarray) -> np.ndarray:
-    wrong = np.count_nonzero(~np.isfinite(values))
-    if wrong:
-        _refuse(f"{name} has {wrong} values that are NaN or infinite")
-    return values
-
-
-def _bytes(name: str, values: np.ndarray) -> np.ndarray:
-    """Return whole numbers from 0 to 255 as bytes; numbers that come by HTTP have lost their type."""
-    _finite(name, values)
-    if values.min() < 0 or values.max() > 255 or not np.array_equal(values, np.round(values)):
+def _check_values(values: np.ndarray, is_picture: bool) -> None:
+    """Refuse NaN, and for a picture all but whole numbers from 0 to 255; by HTTP, numbers have lost their type."""
+    if wrong := np.count_nonzero(~np.isfinite(values)):
+        _refuse(f"the array has {wrong} values that are NaN or infinite")
+    if is_picture and (values.min() < 0 or values.max() > 255 or not np.array_equal(values, np.round(values))):
         found = f"{values.dtype} from {values.min():g} to {values.max():g}"
-        _refuse(f"{name} must hold whole numbers from 0 to 255 (uint8), got {found}")
-    return values.astype(np.uint8)
+        _refuse(f"the array must hold whole numbers from 0 to 255 (uint8), got {found}")
 
 
 def _decoded(name: str, cell: Any) -> bytes:
@@ -197,73 +223,17 @@ def _decoded(name: str, cell: Any) -> bytes:
         _refuse(f"{name} is no base64: {error}")
 
 
-def _picture(name: str, data: bytes) -> _Source:
-    try:
-        image = Image.open(io.BytesIO(data), formats=_FORMATS)
-    except Image.DecompressionBombError:
-        raise
-    except Exception as error:
-        _refuse(f"{name} is no readable {', '.join(_FORMATS)} file: {_reason(error)}")
-    if image.mode[0] in "IF":
-        _refuse(f"{name} must have 8 bits per channel, got the mode {image.mode}")
-    if getattr(image, "n_frames", 1) > 1:
-        _refuse(f"{name} has {image.n_frames} pages, send each as a file of its own")  # type: ignore[attr-defined]
-
-    def read() -> np.ndarray:
-        try:
-            return np.asarray(image.convert("RGB"))
-        except Exception as error:
-            _refuse(f"{name} is damaged: {_reason(error)}")
-
-    return _Source(name, (image.height, image.width, 3), np.eye(4), read)
-
-
-def _volume(name: str, data: bytes) -> _Source:
-    stream: Any = io.BytesIO(data)
-    try:
-        stream = gzip.GzipFile(fileobj=stream) if data.startswith(b"\x1f\x8b") else stream
-        image = nibabel.Nifti1Image.from_stream(stream)
-        affine = np.asarray(image.affine, dtype=np.float64)
-    except Exception as error:
-        _refuse(f"{name} is no readable NIfTI file: {_reason(error)}")
-    if len(image.shape) != 3 or not all(image.shape):
-        _refuse(f"{name} must be a volume of 3 axes, got the shape {image.shape}")
-    if not abs(np.linalg.det(affine)) > 0:
-        _refuse(f"{name} has an affine that cannot be inverted: {affine[:3].tolist()}")
-
-    def read() -> np.ndarray:
-        try:
-            values = np.asarray(image.dataobj, dtype=np.float32)
-            stream.read(1)  # the end of a gzip stream has its checksum
-        except Exception as error:
-            _refuse(f"{name} is damaged: {_reason(error)}")
-        return _finite(name, values)
-
-    return _Source(name, image.shape, affine, read)
-
-
-def _png(labels: np.ndarray) -> bytes:
-    stream = io.BytesIO()
-    Image.fromarray(labels).save(stream, format="PNG")
-    return stream.getvalue()
-
-
-def _nifti(labels: np.ndarray, affine: np.ndarray) -> bytes:
-    return gzip.compress(nibabel.Nifti1Image(labels, affine).to_bytes(), compresslevel=6)
-
-
-def _base64(data: bytes) -> str:
-    return base64.b64encode(data).decode("ascii")
-
-
 def _give_memory_back() -> None:
     """Return freed memory to the system; glibc would keep it for each thread of the server."""
     with contextlib.suppress(AttributeError, OSError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def _reason(error: Exception) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]
+def _sentence(name: str, problem: str, error: Exception) -> str:
+    """Say what is wrong with a file: errors of ``images`` are the end of a sentence, others are its reason."""
+    reason = first_line(error)
+    is_end = isinstance(error, ValueError) and reason.startswith(("has ", "is "))
+    return f"{name} {reason}" if is_end else f"{name} {problem}: {reason}"
 
 
 def _refuse(sentence: str) -> NoReturn:

@@ -1,0 +1,101 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""NRRD and MetaImage volumes, by ITK, which refuses short files, but looks at no checksum of compressed ones."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from monai.config import PathLike
+from monai.data import ImageReader, ITKReader, ITKWriter
+from PIL import Image
+
+from monai_iels.images._format import Format, Header
+
+
+class ItkVolume(Format):
+    """A volume that ITK reads."""
+
+    def header(self, file: str) -> Header:
+        """Return the shape and affine of a volume; ITK's axes point left and backward, MONAI's right and forward."""
+        codec = _opened(file)
+        axes = range(codec.GetNumberOfDimensions())
+        spatial = axes[:3]
+        affine = np.eye(4)
+        for axis in spatial:
+            step = np.multiply(codec.GetDirection(axis), codec.GetSpacing(axis))
+            affine[spatial, axis], affine[axis, 3] = step[:3], codec.GetOrigin(axis)
+        affine[:2] *= -1
+        return Header(tuple(codec.GetDimensions(axis) for axis in axes), affine)
+
+    def reader(self, converter: Callable[[Image.Image], Image.Image]) -> ImageReader:
+        """Return ITK's reader."""
+        return ITKReader()
+
+    def write(self, labels: np.ndarray, affine: np.ndarray, file: PathLike) -> None:
+        """Write labels, compressed."""
+        import itk
+
+        itk.imwrite(ITKWriter.create_backend_obj(labels, None, affine, labels.dtype), str(file), compression=True)
+
+
+def _opened(file: str) -> Any:
+    """Return ITK's codec for a file, which has read the header and no pixels."""
+    import itk
+
+    codec = itk.ImageIOFactory.CreateImageIO(file, itk.CommonEnums.IOFileMode_ReadMode)
+    if codec is None:
+        raise ValueError("is of a kind that ITK does not read; save it as .nii.gz")
+    codec.SetFileName(file)
+    codec.ReadImageInformation()
+    return codec
+
+
+class Nrrd(ItkVolume):
+    """NRRD in one file."""
+
+    name = "NRRD"
+    suffixes = writable = (".nrrd",)
+
+    def check(self, file: str) -> None:
+        """Compare gzip's checksum of compressed values."""
+        header, _, values = Path(file).read_bytes().replace(b"\r\n\r\n", b"\n\n", 1).partition(b"\n\n")
+        if re.search(rb"encoding:\s*gz", header) and values:
+            _check_compressed(values, gzip.decompress)
+
+
+class MetaImage(ItkVolume):
+    """MetaImage in one file, or a header and its values beside it."""
+
+    name = "MetaImage"
+    suffixes = (".mha", ".mhd")
+    writable = (".mha",)
+
+    def check(self, file: str) -> None:
+        """Compare zlib's checksum of compressed values."""
+        header, _, rest = Path(file).read_bytes().partition(b"ElementDataFile")
+        if re.search(rb"CompressedData\s*=\s*True", header):
+            name, _, values = rest.partition(b"\n")
+            place = name.strip(b" =\r").decode()
+            _check_compressed(values if place == "LOCAL" else (Path(file).parent / place).read_bytes(), zlib.decompress)
+
+
+def _check_compressed(values: bytes, decompress: Callable[[bytes], bytes]) -> None:
+    try:
+        decompress(values)
+    except (EOFError, OSError, zlib.error) as error:
+        raise ValueError(f"is truncated or damaged ({error}); copy it again") from None

@@ -1,0 +1,109 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""PNG, JPEG, TIFF, BMP and GIF, by Pillow, which goes by the content of a file and not by its ending."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from monai.config import PathLike
+from monai.data import ImageReader, PILReader
+from PIL import Image, ImageChops
+
+from monai_iels.images._format import Format, Header
+
+
+class Picture(Format):
+    """A kind of picture.
+
+    Args:
+        name: what people call it.
+        suffixes: endings of its files.
+        starts: how the content of a file begins.
+        is_written: whether predictions can be such files.
+        is_lossy: whether reading gives other values than were written.
+    """
+
+    spatial_dims = 2
+
+    def __init__(
+        self, name: str, suffixes: tuple[str, ...], *starts: bytes, is_written: bool = False, is_lossy: bool = False
+    ) -> None:
+        self.name, self.suffixes, self.is_lossy = name, suffixes, is_lossy
+        self.writable = suffixes if is_written else ()
+        self.starts = tuple((start, suffixes[0]) for start in starts)
+
+    def header(self, file: str) -> Header:
+        """Return the size of a picture, and refuse several pages."""
+        with Image.open(file) as image:
+            _check_pages(image)
+            return Header(image.size, np.eye(4))
+
+    def check(self, file: str) -> None:
+        """Compare the checksums of a PNG, which reading does not."""
+        with Image.open(file) as image:
+            image.verify()
+
+    def reader(self, converter: Callable[[Image.Image], Image.Image]) -> ImageReader:
+        """Return Pillow's reader."""
+        return PILReader(converter=converter)
+
+    def write(self, labels: np.ndarray, affine: np.ndarray, file: PathLike) -> None:
+        """Write labels, of which the first axis is the width."""
+        Image.fromarray(labels.T).save(file)
+
+
+PICTURES = (
+    Picture("PNG", (".png",), b"\x89PNG", is_written=True),
+    Picture("JPEG", (".jpg", ".jpeg"), b"\xff\xd8\xff", is_lossy=True),
+    Picture("TIFF", (".tif", ".tiff"), b"II*\0", b"MM\0*", b"II+\0", b"MM\0+", is_written=True),
+    Picture("BMP", (".bmp",), b"BM", is_written=True),
+    Picture("GIF", (".gif",), b"GIF8"),
+)
+
+
+def _check_pages(image: Image.Image) -> None:
+    pages = getattr(image, "n_frames", 1) if image.format != "MPO" else 1  # MPO: a photograph with a preview
+    if pages > 1:
+        raise ValueError(f"has {pages} pages; save each as a file of its own")
+
+
+def as_rgb(image: Image.Image) -> Image.Image:
+    """Return an image in 8 bits of red, green and blue.
+
+    Raises:
+        ValueError: for more bits, which would be cut off, and for more pages, of which all but one would be ignored.
+    """
+    if image.mode[0] in "IF":
+        raise ValueError(f"has the mode {image.mode}; save it with 8 bits per channel")
+    _check_pages(image)
+    return image.convert("RGB")
+
+
+def as_mask(image: Image.Image) -> Image.Image:
+    """Return a mask in 8 bits of gray: brightness, or the indices of a palette with colors, as LabelMe and VOC have.
+
+    Raises:
+        ValueError: if values would be lost: for more bits, colors, or transparency.
+    """
+    if image.mode == "P" and np.ptp(np.reshape(image.getpalette("RGB") or [], (-1, 3)), axis=1).any():
+        return Image.fromarray(np.asarray(image))
+    if image.mode in ("1", "L", "P"):
+        return image.convert("L")
+    if image.mode in ("LA", "RGB", "RGBA"):
+        first, *others = image.convert(image.mode.removesuffix("A")).split()
+        if any(ImageChops.difference(first, other).getbbox() for other in others):
+            raise ValueError("has colors; save the mask with one gray value per class (docs/do/files.md says how)")
+        if "A" not in image.mode or image.getchannel("A").getextrema() == (255, 255):
+            return first
+        raise ValueError("is transparent in places; save the mask with one gray value per class and no transparency")
+    raise ValueError(f"has the mode {image.mode}; save the mask in 8 bits of gray")
