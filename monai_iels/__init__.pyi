@@ -86,6 +86,9 @@ from monai_iels.transforms import WobbleLabel as WobbleLabel
 from monai_iels.transforms import WobbleLabelD as WobbleLabelD
 from monai_iels.transforms import WobbleLabeld as WobbleLabeld
 from monai_iels.transforms import WobbleLabelDict as WobbleLabelDict
+from monai_iels.runs import Evaluation as Evaluation
+from monai_iels.runs import Inference as Inference
+from monai_iels.runs import Training as Training
 from monai_iels.warmup import Warmup as Warmup
 
 __version__: str

@@ -18,10 +18,9 @@ from typing import Any, NamedTuple
 
 from monai.bundle import ConfigParser
 
-from monai_iels import _prediction
-from monai_iels._prediction import unknown_key
 from monai_iels._yaml import read_mapping
 from monai_iels.data import SOURCES, describe_pairs
+from monai_iels.settings import unknown_key
 
 _CONFIGS = ("train", "evaluate", "inference", "multi_gpu_train")
 _FREE_FORM = "#required_packages_version"
@@ -67,6 +66,7 @@ def _are_classes(value: Any) -> bool:
 _FORMS = {
     "source": _Form(_is_text, "a word"),
     "metadata": _Form(lambda value: isinstance(value, dict), "keys and values"),
+    "inference": _Form(lambda value: isinstance(value, dict), "keys and values"),
     "quality": _Form(_is_text, "text"),
     "spatial_dims": _Form(lambda value: value in (2, 3), "2 or 3"),
     "classes": _Form(_are_classes, "a list of words (yes, no, on and off only in quotes)"),
@@ -93,8 +93,10 @@ def compose(folder: Path, shared: Path) -> dict[str, str]:
     quality = changes.pop("quality", "").strip() or "Nothing was measured."
     metadata = read_mapping(shared / "metadata.yaml", "shared metadata")
     _merge(metadata, changes.pop("metadata", {}), f"{file}: metadata")
+    of_inference = changes.pop("inference", {})
     for name, config in configs.items():
         configs[name] = _changed(config, changes)
+    configs["inference"] = _changed(configs["inference"], of_inference)
     train = configs["train"]
     data = _data(file, train["source"], changes, metadata)
     resolver = ConfigParser({**train, "classes": data.classes, "metadata": metadata})
@@ -108,15 +110,14 @@ def compose(folder: Path, shared: Path) -> dict[str, str]:
     shown = {key: _shown(value) for key, value in train.items()}
     texts["docs/README.md"] = page.format(**data._asdict(), **about, metadata=configs["metadata"], config=shown)
     texts["docs/data_license.txt"] = f"{data.title}\n\n{data.terms}\n\nThe data are not part of this bundle.\n"
-    texts["scripts/prediction.py"] = Path(_prediction.__file__).read_text("utf-8")
     texts["LICENSE"] = (shared / "LICENSE").read_text("utf-8")
     return texts
 
 
 def _check_changes(file: Path, changes: Mapping[str, Any], configs: Mapping[str, Mapping[str, Any]]) -> None:
-    known = {"metadata", "quality"}.union(*configs.values())
+    known = {"inference", "metadata", "quality"}.union(*configs.values())
     for key, value in changes.items():
-        if key not in known:
+        if key.partition("#")[0] not in known:
             raise ValueError(f"{file}: {unknown_key(key, known)}")
         if key in _FORMS and not _FORMS[key].fits(value):
             raise ValueError(f"{file}: '{key}' must be {_FORMS[key].words}, got {value}")
@@ -125,7 +126,7 @@ def _check_changes(file: Path, changes: Mapping[str, Any], configs: Mapping[str,
 def _changed(config: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return a config with those changes that concern it."""
     parser = ConfigParser(config)
-    parser.update({key: value for key, value in changes.items() if key in config})
+    parser.update({key: value for key, value in changes.items() if key.partition("#")[0] in config})
     return {key: value for key, value in parser.get().items() if key != ConfigParser.meta_key}
 
 
@@ -137,7 +138,7 @@ def _shown(value: Any) -> Any:
 def _about_network(train: Mapping[str, Any]) -> dict[str, str]:
     """Return what the page says about the network: MONAI's U-Net, or another."""
     target = train["network_def"]["_target_"]
-    if target == "BasicUNet":
+    if target.endswith(".BasicUNet"):
         row = f"| `features` | {train['features']} | widths of the U-Net; narrower ones train faster |\n"
         return {"network": "a plain MONAI `BasicUNet`; prediction does not need monai_iels", "features": row}
     needs = "needs this package, too" if target.startswith("monai_iels.") else "does not need monai_iels"

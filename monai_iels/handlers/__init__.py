@@ -15,11 +15,17 @@ from monai_iels.handlers._averaging import MovingAverage
 from monai_iels.handlers._layer_pictures import LayerPictures
 from monai_iels.handlers._reports import EvaluationReport, TrainingReport
 from monai_iels.handlers._tracking import Tracking
-from monai_iels.handlers._training import ImageForLayer, SeedEachEpoch, StopOnNan, TrainingCheckpoint, TrainingStopped
+from monai_iels.handlers._training import (
+    SeedEachEpoch,
+    StopOnNan,
+    TrainingCheckpoint,
+    TrainingStopped,
+    averaged_over_processes,
+    batch_size_per_process,
+)
 
 __all__ = [
     "EvaluationReport",
-    "ImageForLayer",
     "LayerPictures",
     "MovingAverage",
     "SeedEachEpoch",
@@ -28,4 +34,6 @@ __all__ = [
     "TrainingCheckpoint",
     "TrainingReport",
     "TrainingStopped",
+    "averaged_over_processes",
+    "batch_size_per_process",
 ]

@@ -25,7 +25,7 @@ from monai.networks.utils import eval_mode
 
 from monai_iels.handlers._drawing import drawing
 from monai_iels.handlers._phases import Phases, attach
-from monai_iels.losses import IELLoss
+from monai_iels.layers import InverseEvolutionLayer
 from monai_iels.pictures import Colors, Sheet, Tile, classes_of, tiles
 from monai_iels.run_folder import RunFolder
 
@@ -44,7 +44,8 @@ class LayerPictures:
     Args:
         output_dir: folder of the run.
         network: the network in training.
-        loss: its loss, with the layer inside.
+        layer: the layer between it and the loss.
+        evolved: returns what the loss sees of logits, from these, the label and the image.
         inferer: applies the network to an image.
         training: the training cases. If labels are noisy, the labels before noise are under ``truth``.
         validation: the cases that the network is validated with.
@@ -56,7 +57,8 @@ class LayerPictures:
 
     output_dir: str
     network: torch.nn.Module
-    loss: IELLoss
+    layer: InverseEvolutionLayer
+    evolved: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
     inferer: Callable[..., torch.Tensor]
     training: Any
     validation: Any
@@ -100,7 +102,7 @@ class LayerPictures:
         with drawing(file) as part:
             sheet, spatial_dims = self._sheet(self.training, device), self.training[0]["image"].ndim - 1
             cases = "training cases" if spatial_dims == 2 else "one slice of each training case"
-            sheet.draw(f"{when}: {cases}, {in_words(self.loss.layer, spatial_dims)}", part)
+            sheet.draw(f"{when}: {cases}, {in_words(self.layer, spatial_dims)}", part)
 
     def _sheet(self, dataset: Any, device: torch.device) -> Sheet:
         cases = [dataset[index] for index in range(min(self.count, len(dataset)))]
@@ -110,21 +112,21 @@ class LayerPictures:
         image, label = (case[key].as_tensor()[None].to(device) for key in ("image", "label"))
         with eval_mode(self.network):
             logits = self.inferer(image, self.network)
-            trained = self.loss.evolved(logits, label, image)[0]
+            trained = self.evolved(logits, label, image)[0]
         evaluated = self.postprocessing({**case, "pred": logits[0].cpu()})["pred"]
         labels = {"noisy label": "label_with_noise"} if "label_with_noise" in case else {"training label": "label"}
         classes = {"truth": case.get("truth", case["label"])[0]}
         classes |= {title: case[key][0] for title, key in labels.items()}
         classes["prediction"] = classes_of(evaluated, has_background=self.colors is None)
-        if getattr(self.loss.layer, "steps", 0):
+        if self.layer.steps:
             classes["after the layer (for the loss)"] = trained.argmax(0)
         arrays = {name: values.cpu().numpy() for name, values in classes.items()}
         return tiles(image[0].cpu().numpy(), arrays, largest=_LARGEST_TILE)
 
 
-def in_words(layer: Any, spatial_dims: int) -> str:
+def in_words(layer: InverseEvolutionLayer, spatial_dims: int) -> str:
     """Return the physics and the strength of a layer, such as "layer of heat diffusion, gain 38"."""
-    if not getattr(layer, "steps", 0):
+    if not layer.steps:
         return "no layer"
     name = re.sub(r"(?<!^)(?=[A-Z])", " ", type(layer.evolution).__name__).lower()
     gain = layer.gains().get(spatial_dims)

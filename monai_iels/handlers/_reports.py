@@ -30,7 +30,7 @@ from ignite.metrics import Average
 from monai.utils import string_list_all_gather
 
 from monai_iels._files import write_table
-from monai_iels._terminal import bundle_command, duration, shown
+from monai_iels._terminal import duration, shown
 from monai_iels.handlers._drawing import drawing
 from monai_iels.handlers._phases import Phases, attach
 from monai_iels.measures import KEY_METRIC, MEASURES, measure_of
@@ -45,7 +45,7 @@ _FEW_CLASSES = 5  # the table in the terminal has a line for each
 
 
 class TrainingReport:
-    """Show a progress bar with the loss, one line per epoch, and at the end a summary with the next step.
+    """Show a progress bar with the loss, one line per epoch, and at the end a summary.
 
     The bar appears on a terminal only. The numbers go to ``history.csv``, those of each case to ``cases.csv``, and
     ``curves.png`` shows them at the end.
@@ -128,7 +128,7 @@ class TrainingReport:
 
     @idist.one_rank_only()
     def summarize(self, engine: Any) -> None:
-        """Log what came out, where it is, and what to do next."""
+        """Log what came out, and where it is."""
         found = best_and_last(self.history)
         if found is None:
             return
@@ -145,8 +145,6 @@ class TrainingReport:
             "",
             f"Best weights (epoch {best['epoch']:.0f}): {shown(self.folder.best_weights)}",
             f"Pictures: {', '.join(shown(file) for file in pictures if file.exists())}",
-            f"Next, evaluate it case by case: {bundle_command(self.folder.evaluate_arguments)}",
-            f"Or predict: {bundle_command(self.folder.inference_arguments)} --dataset_dir YOUR_IMAGES",
         ]
         logger.info("\n".join(lines))
 

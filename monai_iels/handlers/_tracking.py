@@ -51,6 +51,7 @@ class Tracking:
             bundles of one folder share the database ``mlflow/mlflow.db`` in that folder. A user name and password in
             the address are never written.
         bundle_root: folder of the bundle.
+        enabled: whether to track.
         experiment_name: name of the experiment.
         run_name: beginning of the run's name; a random part follows.
         description: settings, tags and data of the run.
@@ -63,19 +64,19 @@ class Tracking:
     report: TrainingReport
     tracking_uri: str | None = None
     bundle_root: str = "."
+    enabled: bool = True
     experiment_name: str = "monai_iels"
     run_name: str = "training"
     description: RunDescription | None = None
-    artifacts: Sequence[str] = ()
+    artifacts: Sequence[str] = ("config.json", "history.csv", "cases.csv", "curves.png", "pictures", "training.log")
     resume: bool = False
     system_metrics: bool = False
 
     def __post_init__(self) -> None:
-        """Prepare the journal in the folder of the run."""
+        """Find the folder."""
         self.folder = RunFolder(self.output_dir)
         self.signals = _Signals()
-        name = f"{self.run_name}-{uuid.uuid4().hex[:6]}"
-        self.recorder = Recorder(self.folder.tracking, self.experiment_name, name)
+        self.recorder: Recorder | None = None
 
     def attach(self, engine: Any) -> None:
         """Follow a trainer in the first process."""
@@ -89,6 +90,10 @@ class Tracking:
 
     def open(self, engine: Any) -> None:
         """Begin a run, or continue the one that was interrupted."""
+        if not self.enabled:
+            return
+        name = f"{self.run_name}-{uuid.uuid4().hex[:6]}"
+        self.recorder = Recorder(self.folder.tracking, self.experiment_name, name)
         files = [file for file in (self.folder.config, self.folder.start_picture) if file.exists()]
         before = self.recorder.journal.own_address() if self.resume else None
         address = choose_address(self.tracking_uri, self.bundle_root, self.output_dir, before)
@@ -97,8 +102,9 @@ class Tracking:
 
     def record(self, engine: Any) -> None:
         """Record the epoch's metrics."""
-        system = _system_metrics() if self.system_metrics else {}
-        self.recorder.log_metrics(engine.state.epoch, {**self.report.metrics, **system})
+        if self.recorder is not None:
+            system = _system_metrics() if self.system_metrics else {}
+            self.recorder.log_metrics(engine.state.epoch, {**self.report.metrics, **system})
 
     def close(self, engine: Any) -> None:
         """Record the artifacts, and that the training has finished."""
@@ -116,10 +122,13 @@ class Tracking:
         raise error
 
     def _close(self, status: str, stopped: str = "") -> None:
+        recorder, self.recorder = self.recorder, None
+        if recorder is None:
+            return
         with contextlib.ExitStack() as stack:  # each of them happens, whatever becomes of those before
             stack.callback(self.signals.release)
-            stack.callback(self.recorder.close, status, self._files(), stopped)
-            self.recorder.log_best_and_last(self.folder, self.run_name)
+            stack.callback(recorder.close, status, self._files(), stopped)
+            recorder.log_best_and_last(self.folder, self.run_name)
 
     def _files(self) -> Iterator[Path]:
         for name in self.artifacts:

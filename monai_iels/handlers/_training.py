@@ -24,14 +24,12 @@ from ignite.engine import Events
 from ignite.handlers import Checkpoint
 from ignite.utils import manual_seed
 from monai.transforms import Randomizable
-from monai.utils import CommonKeys
 from torch import nn
 
 from monai_iels._terminal import first_line
 from monai_iels.handlers._averaging import MovingAverage
 from monai_iels.handlers._phases import Phases, attach
 from monai_iels.layers import InverseEvolutionLayer
-from monai_iels.losses import apply_loss
 from monai_iels.run_folder import RunFolder
 
 logger = logging.getLogger(__name__)
@@ -64,23 +62,6 @@ class SeedEachEpoch:
         if isinstance(transform, Randomizable):
             transform.set_random_state(seed)
         engine.set_data(loader)
-
-
-class ImageForLayer:
-    """Hand the image of the batch to a trainer's loss, if its layer needs it.
-
-    MONAI's trainer calls a loss with prediction and label. :class:`~monai_iels.IELLoss` with a layer of
-    :class:`~monai_iels.GuidedDiffusion` needs the image too: the one that the network saw, cropped and augmented.
-    """
-
-    def attach(self, engine: Any) -> None:
-        """Change the engine's loss when it starts; while handlers are attached, MONAI has not set it yet."""
-        attach(engine, Phases.BEGIN, self)
-
-    def __call__(self, engine: Any) -> None:
-        """Put the image into the calls of the engine's loss."""
-        loss = engine.loss_function
-        engine.loss_function = lambda pred, label: apply_loss(loss, pred, label, engine.state.output[CommonKeys.IMAGE])
 
 
 class TrainingStopped(ValueError):
@@ -215,3 +196,26 @@ class TrainingCheckpoint:
             best_metric_epoch=best.best_metric_epoch,
         )
         self.folder.save_state(state, best_weights)
+
+
+def batch_size_per_process(batch_size: int) -> int:
+    """Return the part of a batch that each process gets.
+
+    Raises:
+        ValueError: if the batch cannot be divided evenly.
+    """
+    processes = idist.get_world_size()
+    if batch_size % processes:
+        raise ValueError(f"--batch_size must be a multiple of the {processes} processes, got {batch_size}")
+    return batch_size // processes
+
+
+def averaged_over_processes(loss: nn.Module) -> list[nn.Parameter]:
+    """Return the parameters of a loss, whose gradients are from now on averaged over all processes.
+
+    A network in several processes has this by ``DistributedDataParallel``, which refuses losses without parameters.
+    """
+    parameters = list(loss.parameters())
+    for parameter in parameters:
+        parameter.register_hook(lambda gradient: idist.all_reduce(gradient.clone()) / idist.get_world_size())
+    return parameters

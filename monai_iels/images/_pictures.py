@@ -13,10 +13,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from monai.config import PathLike
-from monai.data import ImageReader, PILReader
+from monai.data import ImageReader, MetaTensor, PILReader
+from monai.utils import ensure_tuple
 from PIL import Image, ImageChops
 
 from monai_iels.images._format import Format, Header
@@ -43,15 +45,27 @@ class Picture(Format):
         self.starts = tuple((start, suffixes[0]) for start in starts)
 
     def header(self, file: str) -> Header:
-        """Return the size of a picture, and refuse several pages."""
+        """Return the size of a picture, and refuse several pages, of which all but one would be ignored."""
         with Image.open(file) as image:
-            _check_pages(image)
+            pages = getattr(image, "n_frames", 1) if image.format != "MPO" else 1  # MPO: a photograph with a preview
+            if pages > 1:
+                raise ValueError(f"has {pages} pages; save each as a file of its own")
             return Header(image.size, np.eye(4))
 
     def check(self, file: str) -> None:
-        """Compare the checksums of a PNG, which reading does not."""
+        """Refuse several pages, and compare the checksums of a PNG, which reading does not."""
+        self.header(file)
         with Image.open(file) as image:
             image.verify()
+
+    def read(self, file: Any, reader: ImageReader) -> MetaTensor:
+        """Read a picture, but none with more bits than the reader keeps."""
+        for each in ensure_tuple(file):
+            with Image.open(each) as image:
+                convert = getattr(reader, "converter", None)
+                if image.mode[0] in "IF" and convert is not None and convert(image).mode[0] not in "IF":
+                    raise ValueError(f"has the mode {image.mode}; save it with 8 bits per channel")
+        return super().read(file, reader)
 
     def reader(self, converter: Callable[[Image.Image], Image.Image]) -> ImageReader:
         """Return Pillow's reader."""
@@ -71,21 +85,8 @@ PICTURES = (
 )
 
 
-def _check_pages(image: Image.Image) -> None:
-    pages = getattr(image, "n_frames", 1) if image.format != "MPO" else 1  # MPO: a photograph with a preview
-    if pages > 1:
-        raise ValueError(f"has {pages} pages; save each as a file of its own")
-
-
 def as_rgb(image: Image.Image) -> Image.Image:
-    """Return an image in 8 bits of red, green and blue.
-
-    Raises:
-        ValueError: for more bits, which would be cut off, and for more pages, of which all but one would be ignored.
-    """
-    if image.mode[0] in "IF":
-        raise ValueError(f"has the mode {image.mode}; save it with 8 bits per channel")
-    _check_pages(image)
+    """Return an image in red, green and blue."""
     return image.convert("RGB")
 
 

@@ -13,55 +13,33 @@
 
 from __future__ import annotations
 
-import difflib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from monai_iels._yaml import read_mapping, read_value
+from monai_iels.settings import Rule, check_rules, each, is_above, is_text, is_whole, number, unknown_key, whole_number
 
 FILE = "iel.yaml"
 PREFIX = "nnUNet_iel_"
-
-
-def _is_above(value: Any, limit: float) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and limit < value < float("inf")
-
-
-def _is_whole(value: Any, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
-
-
-def _are(holds: Callable[[Any], bool], value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(map(holds, value))
-
-
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-# For each key, what must hold of it and all settings, and the same in words.
-# `monai_iels._prediction` has such rules for bundles; it needs packages that the extra `nnunet` does not have.
-_RULES: dict[str, tuple[Callable[[Any, Mapping[str, Any]], bool], str]] = {
-    "gain": (lambda gain, _: gain is None or _is_above(gain, 1), "a number above 1, or null for no layer"),
-    "reach": (
-        lambda reach, _: reach is None or _is_above(reach, 0),
-        "a number of millimeters above 0, or null for no layer",
-    ),
-    "radii": (
-        lambda radii, _: _are(lambda radius: _is_above(radius, 0), radii),
+_OFF = ", or null for no layer"
+_RULES = {
+    "epochs": whole_number(1, "a whole number, at least {}"),
+    "gain": number(1).or_none(_OFF),
+    "iterations": whole_number(1, "a whole number, at least {}"),
+    "radii": Rule(
+        lambda radii, _: each(lambda radius: is_above(radius, 0), radii),
         "a list of millimeters above 0, such as [5, 10, 15]",
     ),
-    "regions": (
-        lambda groups, _: groups is None or _are(lambda group: _are(_is_name, group), groups),
+    "reach": number(0, "a number of millimeters above {}").or_none(_OFF),
+    "regions": Rule(
+        lambda groups, _: each(lambda group: each(is_text, group), groups),
         "groups of labels of dataset.json, such as [[liver, tumor], [tumor]]",
-    ),
-    "epochs": (lambda epochs, _: _is_whole(epochs, 1), "a whole number, at least 1"),
-    "iterations": (lambda iterations, _: _is_whole(iterations, 1), "a whole number, at least 1"),
-    "threads": (lambda threads, _: threads is None or _is_whole(threads, 1), "a whole number, at least 1, or null"),
-    "warmup": (
-        lambda warmup, settings: _is_whole(warmup, 0) and warmup < settings["epochs"],
+    ).or_none(),
+    "threads": whole_number(1, "a whole number, at least {}").or_none(", or null"),
+    "warmup": Rule(
+        lambda warmup, settings: is_whole(warmup, 0) and warmup < settings["epochs"],
         "a whole number of epochs, at least 0 and below the {epochs} epochs of the training",
     ),
 }
@@ -82,15 +60,13 @@ def read_settings(folder: str, defaults: Mapping[str, Any]) -> dict[str, Any]:
     for name in sorted(os.environ):
         if name.startswith(PREFIX):
             found[name.removeprefix(PREFIX)] = (read_value(os.environ[name], name), f"the variable {name}")
-    for key, (_, place) in found.items():
+    places = {key: place for key, (_, place) in found.items()}
+    for key, place in places.items():
         if key not in _RULES:
-            nearest = difflib.get_close_matches(key, _RULES, 1, 0.0)[0]
-            raise ValueError(f"{place}: unknown key '{key}': did you mean '{nearest}'?")
+            raise ValueError(f"{place}: {unknown_key(key, _RULES)}")
     settings = {**defaults, **{key: value for key, (value, _) in found.items()}}
-    for key, (value, place) in sorted(found.items()):  # epochs before warmup
-        holds, words = _RULES[key]
-        if not holds(value, settings):
-            raise ValueError(f"{place}: {key} must be {words.format(**settings)}, got {value!r}")
+    rules = {key: rule for key, rule in _RULES.items() if key in places}
+    check_rules(rules, settings, lambda key: f"{places[key]}: {key}")
     settings.setdefault("warmup", settings["epochs"] // 3)
     return settings
 

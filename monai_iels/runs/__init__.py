@@ -9,18 +9,17 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""A run of a bundle."""
+"""Runs of bundles: MONAI workflows that refuse mistakes before they begin, and explain what went wrong in a sentence.
 
-from monai_iels._prediction import RunError
+``python -m monai.bundle run --workflow_name monai_iels.Training --bundle_root bundles/wbc`` trains;
+``monai_iels.Evaluation`` and ``monai_iels.Inference`` evaluate and predict. The configs are plain MONAI, which
+describe; the workflow acts.
+"""
+
+from monai_iels.runs._error_sentences import RunError
+from monai_iels.runs._evaluation import Evaluation
+from monai_iels.runs._inference import Inference
 from monai_iels.runs._keys import known_keys, training_config
-from monai_iels.runs._run import Run, averaged_over_processes, batch_size_per_process, this_run
+from monai_iels.runs._training import Training
 
-__all__ = [
-    "Run",
-    "RunError",
-    "averaged_over_processes",
-    "batch_size_per_process",
-    "known_keys",
-    "this_run",
-    "training_config",
-]
+__all__ = ["Evaluation", "Inference", "RunError", "Training", "known_keys", "training_config"]

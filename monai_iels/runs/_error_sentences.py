@@ -22,7 +22,6 @@ from types import CodeType
 import torch
 
 import monai_iels
-from monai_iels._prediction import RunError
 from monai_iels._terminal import first_line
 
 _DISK_FULL = (errno.EDQUOT, errno.EFBIG, errno.ENOSPC)
@@ -31,26 +30,40 @@ _REMEDIES = {
     **dict.fromkeys(_DISK_FULL, "cannot be written ({}). Make room, then continue with --resume true."),
     **dict.fromkeys(_NOT_WRITABLE, "cannot be read or written ({}). Choose another folder."),
 }
+_INTERRUPTED = "Interrupted. Continue a training after its last full epoch with --resume true."
+
+
+class RunError(SystemExit):
+    """A run cannot go on; its text is one sentence that says why and what to do.
+
+    ``python -m monai.bundle`` prints the sentence and ends with exit code 1, where other exceptions print a traceback.
+    """
 
 
 @contextmanager
-def one_sentence() -> Iterator[None]:
-    """Raise :class:`RunError` for every error that has a plain sentence; decorates what a config calls."""
+def one_sentence(interrupted: str = _INTERRUPTED) -> Iterator[None]:
+    """Raise :class:`RunError` for every error that has a plain sentence; decorates the methods of workflows.
+
+    Args:
+        interrupted: what is said after Ctrl-C.
+    """
     try:
         yield
     except (Exception, KeyboardInterrupt) as error:
         try:
-            text = sentence(error)
+            text = sentence(error, interrupted)
         except RuntimeError as late:  # torch tells by a signal, at any moment, that a process for loading died
-            text = sentence(late)
+            text = sentence(late, interrupted)
         if text is None:
             raise
         raise RunError(text) from error
 
 
-def sentence(error: BaseException) -> str | None:
+def sentence(error: BaseException, interrupted: str = _INTERRUPTED) -> str | None:
     """Return what a user should know about an error, or None if only the traceback tells."""
     chain = list(_causes(error))
+    if any(isinstance(link, KeyboardInterrupt) for link in chain):
+        return interrupted
     found = (_own_words(link) or _system_words(link) for link in chain)
     return next(filter(None, found), None) or _config_words(chain)
 
@@ -63,9 +76,7 @@ def _own_words(error: BaseException) -> str | None:
 
 
 def _system_words(error: BaseException) -> str | None:
-    """Return a sentence about an interruption, a disk or too little memory."""
-    if isinstance(error, KeyboardInterrupt):
-        return "Interrupted. Continue a training after its last full epoch with --resume true."
+    """Return a sentence about a disk or too little memory."""
     if isinstance(error, OSError) and error.errno in _REMEDIES:
         place = f"{error.filename}: " if error.filename else ""
         return f"{place}{_REMEDIES[error.errno].format(os.strerror(error.errno).lower())}"

@@ -10,20 +10,19 @@
 # limitations under the License.
 """The keys of a config: which there are, and which values are plain."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from monai.bundle import ConfigParser, ReferenceResolver
 from monai.bundle.utils import ID_SEP_KEY
-from monai.utils import ensure_tuple
 
-from monai_iels._prediction import ADDED_BY_MONAI, unknown_key
+from monai_iels.settings import RUN, unknown_key
 
-NOT_SETTINGS = {ConfigParser.meta_key, "finalize", "imports", "initialize", "known_keys", "run"}
+NOT_SETTINGS = {ConfigParser.meta_key, "finalize", "imports", "initialize", "run"}
 """Keys that say how MONAI runs a config, not what is trained."""
-_OVERLAYS = ("train", "evaluate", "multi_gpu_train")
-_FREE_FORM = "run_tags"
+CONFIGS = {"train": ("train", "evaluate", "multi_gpu_train"), "infer": ("inference",)}
+"""The configs of a bundle whose keys a run knows."""
 
 
 def training_config(bundle: Path) -> Path:
@@ -38,35 +37,36 @@ def key_paths(config: Mapping[str, Any], parent: str = "") -> Iterator[str]:
             continue
         path = ReferenceResolver.normalize_id(f"{parent}{key.removeprefix('+')}")
         yield path
-        if isinstance(value, Mapping) and "_target_" not in value and key != _FREE_FORM:
+        if isinstance(value, Mapping) and "_target_" not in value:
             yield from key_paths(value, f"{path}{ID_SEP_KEY}")
 
 
 def known_keys(bundle: Path) -> set[str]:
-    """Return all keys that a bundle's training, evaluation and distributed training know."""
-    keys = set(ADDED_BY_MONAI)
-    for name in _OVERLAYS:
-        file = bundle / "configs" / f"{name}.json"
-        if file.is_file():
-            keys.update(key_paths(ConfigParser.load_config_file(file)))
-    return keys
+    """Return all keys that a bundle's trainings and evaluations know, and the parameters of their workflows."""
+    return keys_of(bundle, CONFIGS["train"]) | RUN.keys()
 
 
-def check_keys(config: Mapping[str, Any], bundle: Path) -> None:
+def keys_of(bundle: Path, configs: Iterable[str]) -> set[str]:
+    """Return all keys of some configs of a bundle."""
+    files = [bundle / "configs" / f"{name}.json" for name in configs]
+    return {key for file in files if file.is_file() for key in key_paths(ConfigParser.load_config_file(file))}
+
+
+def check_keys(config: Mapping[str, Any], known: Iterable[str], others: Iterable[str] = ()) -> None:
     """Refuse a key that nothing defines: MONAI would add a mistyped override and train with the default.
 
     Args:
-        config: the config of a run; ``known_keys`` in it lists further keys, for configs of your own.
-        bundle: folder of the bundle.
+        config: the config of a run.
+        known: the keys that it may have.
+        others: what else the user may have meant.
 
     Raises:
         ValueError: for the first unknown key, with the nearest known one.
     """
-    own = ensure_tuple(config.get("known_keys", ()))
-    known = known_keys(bundle) | {ReferenceResolver.normalize_id(key) for key in own}
+    known = {ReferenceResolver.normalize_id(key) for key in known}
     for key in key_paths(config):
         if key not in known:
-            raise ValueError(unknown_key(key, known))
+            raise ValueError(unknown_key(key, known.union(others)))
 
 
 def is_plain(value: Any) -> bool:
@@ -76,3 +76,19 @@ def is_plain(value: Any) -> bool:
     if isinstance(value, str):
         return not value.startswith(("$", "@", "%"))
     return isinstance(value, bool | int | float | None)
+
+
+def self_contained(value: Any, config: Mapping[str, Any], known: Container[str]) -> Any:
+    """Return a value of a config with references to keys that another config does not have replaced by what they name.
+
+    Args:
+        value: the value.
+        config: its config.
+        known: the keys of the other config.
+    """
+    if isinstance(value, Mapping):
+        return {key: self_contained(part, config, known) for key, part in value.items()}
+    if isinstance(value, list):
+        return [self_contained(part, config, known) for part in value]
+    name = value[1:] if isinstance(value, str) and value.startswith("@") else ""
+    return self_contained(config[name], config, known) if name in config and name not in known else value

@@ -25,9 +25,8 @@ logger = logging.getLogger(__name__)
 
 CASES = "cases_digest"
 _WHERE = {"bundle_root", "cache_dir", "dataset_dir", "device", "output_dir"}
-_HOW_LONG = {"epochs", "num_workers", "resume", "val_interval"}
-_TRACKING = {"experiment_name", "register_model", "run_name", "run_tags", "system_metrics", "track", "tracking_uri"}
-_MAY_CHANGE = _WHERE | _HOW_LONG | _TRACKING
+_HOW_LONG = {"epochs", "num_workers", "val_interval"}
+_MAY_CHANGE = _WHERE | _HOW_LONG
 
 
 def check_resumed(folder: RunFolder, config: Mapping[str, Any]) -> None:
@@ -52,8 +51,6 @@ def check_resumed(folder: RunFolder, config: Mapping[str, Any]) -> None:
         for place, old, new in _differences(key, before[key], now[key]):
             if key not in _MAY_CHANGE:
                 refused.append(f"{place} was {old!r} and is now {new!r}")
-            elif key == "tracking_uri":  # it may hold a password
-                logger.info("Resuming with another tracking_uri.")
             else:
                 logger.info(f"Resuming with another {place}: {new!r}, before {old!r}.")
     if refused:

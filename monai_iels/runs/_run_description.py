@@ -26,7 +26,7 @@ from monai_iels.data import SYNTHETIC, Datalists, case_files, fingerprint
 from monai_iels.layers import InverseEvolutionLayer
 from monai_iels.run_folder import RunFolder
 from monai_iels.runs._keys import is_plain
-from monai_iels.tracking import RunDescription, without_secrets
+from monai_iels.tracking import RunDescription
 
 
 def describe_run(
@@ -50,7 +50,6 @@ def describe_run(
     parameters: dict[str, Any] = {}
     for key, value in settings.items():
         parameters[key] = value if is_plain(value) or isinstance(value, str) else json.dumps(value)
-    parameters["tracking_uri"] = without_secrets(str(settings.get("tracking_uri")))
     parameters |= {"evolution": repr(layer.evolution), "iel_dt": layer.dt, "iel_steps": layer.steps}
     gain = layer.gains().get(settings["spatial_dims"])
     if gain is not None:

@@ -21,9 +21,9 @@ from typing import Any, TypeAlias
 from monai.bundle import ConfigParser, ReferenceResolver
 from monai.bundle.utils import ID_SEP_KEY
 
-from monai_iels._prediction import unknown_key
 from monai_iels._yaml import read_mapping
 from monai_iels.runs import known_keys, training_config
+from monai_iels.settings import unknown_key
 
 Overrides: TypeAlias = dict[str, Any]
 """Values for keys of a bundle's config."""

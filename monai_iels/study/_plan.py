@@ -21,7 +21,6 @@ from typing import Any
 
 from monai_iels._files import read_json, write_json
 from monai_iels.run_folder import RunFolder
-from monai_iels.runs import training_config
 from monai_iels.study._definition import Overrides, Study, presets, read_study, slug
 from monai_iels.study._folder import StudyFolder, StudySummary
 from monai_iels.tracking import Journal, choose_address, without_secrets
@@ -102,10 +101,9 @@ def make_plan(
     if preset not in known:
         raise ValueError(f"--preset: there is no preset '{preset}'; choose from {', '.join(known)}")
     folder = StudyFolder(output_dir)
-    config = training_config(study.bundle)
     shared = {
         **known[preset],
-        "config_file": str(config) if processes == 1 else [str(config), str(config.with_stem("multi_gpu_train"))],
+        "workflow_name": "monai_iels.Training",
         "bundle_root": str(study.bundle),
         "dataset_dir": dataset_dir if dataset_dir == "synthetic" else os.path.abspath(dataset_dir),
         "output_dir": str(folder.path),

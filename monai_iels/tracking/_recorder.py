@@ -80,7 +80,7 @@ class Recorder:
                 journal.append("data", **dataset)
             self._add_files(files)
         else:
-            before = {**journal.tags_and_parameters(), "resume": settings.get("resume")}
+            before = journal.tags_and_parameters()
             changed = {name: value for name, value in settings.items() if before.get(name) != value}
             journal.append("resumed", tracking_uri=address)
             journal.append("tags", values={"stopped": ""} | {f"{RESUMED}{k}": v for k, v in changed.items()})

@@ -1,0 +1,80 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""Evaluate a checkpoint of a bundle."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from monai.config import PathLike
+
+from monai_iels.data import check_labels
+from monai_iels.handlers import EvaluationReport
+from monai_iels.runs._error_sentences import one_sentence
+from monai_iels.runs._weights import check_weights
+from monai_iels.runs._workflow import BundleRun, check_writable
+from monai_iels.settings import TRAINING
+
+
+class Evaluation(BundleRun):
+    """Evaluate a checkpoint case by case, and write tables and a picture.
+
+    A training writes the arguments: ``python -m monai.bundle run --args_file OUT/evaluate.json``.
+
+    Args:
+        bundle_root: folder of the bundle.
+        pictures: draw the worst, median and best cases; false keeps all pixels out of the results.
+        track: add the results to the training's tracked run.
+        tracking_uri: address of its server; by default ``MLFLOW_TRACKING_URI``, or where the training was tracked.
+        known_keys: names of further keys, for configs of your own.
+        config_file: configs to use in place of the bundle's.
+        settings: values for keys of ``train.json`` and ``evaluate.json``, such as ``section="test"``.
+
+    Raises:
+        RunError: in one sentence, if settings, labels or weights cannot be used.
+    """
+
+    rules = TRAINING
+
+    def __init__(
+        self,
+        bundle_root: PathLike = ".",
+        *,
+        pictures: bool = True,
+        track: bool = True,
+        tracking_uri: str | None = None,
+        known_keys: str | Sequence[str] = (),
+        config_file: PathLike | Sequence[PathLike] | None = None,
+        **settings: Any,
+    ) -> None:
+        options = {"pictures": pictures, "track": track, "tracking_uri": tracking_uri}
+        super().__init__(("train", "evaluate"), options, bundle_root, config_file, known_keys, **settings)
+
+    @one_sentence()
+    def run(self) -> None:
+        """Evaluate."""
+        self.ready()
+        check_labels(
+            self["datalists"], self["label_keys"], self["label_reader"], self["label_values"], self["ignored_values"]
+        )
+        check_weights(self["checkpoint"], self["network_def"])
+        check_writable(self["report_dir"], "report_dir")
+        report = self.handler("validate#handlers", EvaluationReport)
+        report.pictures = self.options["pictures"]
+        report.training_dir = self["output_dir"] if self.options["track"] else None
+        report.tracking_uri = self.options["tracking_uri"]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of MONAI about itself
+            warnings.filterwarnings("ignore", "the (prediction|ground truth) of class")  # the report counts these
+            self["validate#evaluator"].run()

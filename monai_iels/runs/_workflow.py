@@ -1,0 +1,156 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""What all runs of bundles share."""
+
+from __future__ import annotations
+
+import logging
+import re
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+from monai.bundle import ConfigWorkflow
+from monai.config import PathLike
+from monai.utils import ensure_tuple
+
+from monai_iels.runs._error_sentences import one_sentence
+from monai_iels.runs._keys import CONFIGS, check_keys, keys_of
+from monai_iels.settings import RUN, Rule, as_typed, check_rules
+from monai_iels.tracking import remember_secrets, without_secrets
+
+Handler = TypeVar("Handler")
+
+_ADDRESS = r"(https?|sqlite|postgresql|mysql|mssql|databricks(-uc)?)(\+\w+)?:|databricks$"
+
+
+_OF_CONFIGS_ALONE = ("init_id", "run_id", "final_id", "run", "tracking")
+
+
+class BundleRun(ConfigWorkflow):
+    """A run of a bundle: MONAI's workflow, which is told what is wrong before anything is touched.
+
+    Args:
+        configs: names of the bundle's configs, in the order in which they are merged.
+        options: parameters of this run that are no keys of the configs.
+        bundle_root: folder of the bundle.
+        config_file: other configs.
+        known_keys: names of further keys, for configs of your own.
+        settings: values for keys of the configs, and MONAI's ``meta_file`` and ``logging_file``.
+    """
+
+    rules: ClassVar[Mapping[str, Rule]]
+    kind: ClassVar[str] = "train"
+
+    @one_sentence()
+    def __init__(
+        self,
+        configs: Sequence[str],
+        options: Mapping[str, Any],
+        bundle_root: PathLike,
+        config_file: PathLike | Sequence[PathLike] | None,
+        known_keys: str | Sequence[str],
+        **settings: Any,
+    ) -> None:
+        settings = {key: as_typed(value) for key, value in settings.items()}
+        if settings.get("tracking") == "mlflow":  # what a training does anyway
+            del settings["tracking"]
+        for key in _OF_CONFIGS_ALONE:
+            if key in settings:
+                raise ValueError(f"--{key} is for configs alone; leave it out, or give --config_file and no --workflow_name")
+        options = {key: as_typed(value) for key, value in options.items()}
+        check_rules({key: RUN[key] for key in options}, options)
+        folder = Path(bundle_root) / "configs"
+        files = [folder / f"{name}.json" for name in configs]
+        if not all(file.is_file() for file in files):
+            wanted = " and ".join(f"configs/{file.name}" for file in files)
+            raise ValueError(f"--bundle_root must be the folder of a bundle, with {wanted} in it, got '{bundle_root}'")
+        given = files if config_file is None else ensure_tuple(config_file)
+        super().__init__([str(file) for file in given], workflow_type=self.kind, bundle_root=str(bundle_root), **settings)
+        self.options = {**options, "tracking_uri": checked_address(options.get("tracking_uri"))}
+        self.known_keys = ensure_tuple(known_keys)
+        hide_secrets(self.parser.get())
+
+    def __getitem__(self, key: str) -> Any:
+        """Return what the config holds or builds under a key."""
+        return self.parser.get_parsed_content(key)
+
+    @one_sentence()
+    def initialize(self) -> Any:
+        """Refuse mistyped keys and impossible values; then do what the config's ``initialize`` says."""
+        self.parser.parse(reset=True)
+        known = keys_of(Path(str(self["bundle_root"])), CONFIGS[self.kind])
+        check_keys(self.parser.get(), {*known, *self.known_keys}, self.options)
+        check_rules(self.rules, {key: self[key] for key in self.rules})
+        return super().initialize()  # what was evaluated for the checks, such as the device, is evaluated again
+
+    def ready(self) -> None:
+        """Initialize the run, where its user did not."""
+        if not self._is_initialized:
+            self.initialize()
+
+    def handler(self, handlers: str, kind: type[Handler]) -> Handler:
+        """Return the handler of a kind among those of the config."""
+        found = next((one for one in self[handlers] if isinstance(one, kind)), None)
+        if found is None:
+            raise ValueError(
+                f"{handlers} has no {kind.__name__}, which {type(self).__name__} needs; add it, or give --config_file alone"
+            )
+        return found
+
+
+def check_writable(folder: str, option: str) -> None:
+    """Refuse a folder that cannot be created or written to; nothing is created.
+
+    Raises:
+        ValueError: with the option that chooses another folder.
+    """
+    path = Path(folder).absolute()
+    try:
+        nearest = next(place for place in (path, *path.parents) if place.exists())
+        with tempfile.TemporaryFile(dir=nearest) as probe:
+            probe.write(bytes(4096))
+    except OSError as error:
+        raise ValueError(
+            f"{folder}: cannot be written to ({error.strerror}); set --{option} to another folder"
+        ) from None
+
+
+def checked_address(uri: str | None) -> str | None:
+    """Return the address of a tracking server without user name and password, which this process remembers.
+
+    Raises:
+        ValueError: if it is no address.
+    """
+    if uri is None:
+        return None
+    if not re.match(_ADDRESS, str(uri)):
+        shown = without_secrets(str(uri))
+        raise ValueError(f"--tracking_uri must be an address such as http://HOST:5000, got {shown}")
+    logging.getLogger("monai.bundle.scripts").addFilter(_is_without_address)
+    return remember_secrets(uri)
+
+
+def _is_without_address(record: logging.LogRecord) -> bool:
+    """Filter MONAI's summary of the arguments: it would print the address with its password."""
+    return "tracking_uri" not in str(record.msg)
+
+
+def hide_secrets(config: Any) -> None:
+    """Hide user names and passwords of addresses that components of a config are given directly."""
+    items: Iterable[tuple[Any, Any]] = config.items() if isinstance(config, dict) else enumerate(config)
+    for key, value in items:
+        if key == "tracking_uri" and isinstance(value, str) and not value.startswith(("$", "@", "%")):
+            config[key] = remember_secrets(value)
+        elif isinstance(value, dict | list):
+            hide_secrets(value)

@@ -1,0 +1,216 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""What settings may be: the sentence about a mistyped key, and one rule per key.
+
+Bundles, prediction, studies and nnU-Net use it. It imports nothing that takes time to load.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+__all__ = [
+    "NETWORK",
+    "RUN",
+    "TRAINING",
+    "Rule",
+    "as_typed",
+    "check_rules",
+    "each",
+    "is_above",
+    "is_number",
+    "is_text",
+    "is_whole",
+    "number",
+    "unknown_key",
+    "whole_number",
+]
+
+_WORDS = {"true": True, "false": False, "null": None, "none": None}
+
+
+class Rule(NamedTuple):
+    """What a setting must be: a condition on its value and on all settings, and the same in words."""
+
+    holds: Callable[[Any, Mapping[str, Any]], bool]
+    words: str
+
+    def or_none(self, words: str = "") -> Rule:
+        """Return a rule that None fulfills, too."""
+        return Rule(lambda value, settings: value is None or self.holds(value, settings), self.words + words)
+
+
+def unknown_key(key: str, known: Iterable[str]) -> str:
+    """Return a sentence about a key that nothing defines, with the nearest one that exists.
+
+    Example:
+        >>> unknown_key("epoch", ["epochs", "seed"])
+        "unknown key 'epoch': did you mean 'epochs'?"
+    """
+    nearest = difflib.get_close_matches(key, sorted(known), 1, 0.0)
+    return f"unknown key '{key}'" + (f": did you mean '{nearest[0]}'?" if nearest else "")
+
+
+def check_rules(
+    rules: Mapping[str, Rule], values: Mapping[str, Any], name: Callable[[str], str] = "--{}".format
+) -> None:
+    """Refuse a value that would fail late, or go wrong without a word.
+
+    Args:
+        rules: one per key.
+        values: all settings.
+        name: returns what people call a key.
+
+    Raises:
+        ValueError: for the first one.
+    """
+    for key, rule in rules.items():
+        if not rule.holds(values[key], values):
+            raise ValueError(f"{name(key)} must be {rule.words.format(**values)}, got {values[key]!r}")
+
+
+def as_typed(value: Any) -> Any:
+    """Return what a person means who types true, false, null or none, which the command line hands on as text."""
+    return _WORDS.get(value.lower(), value) if isinstance(value, str) else value
+
+
+def is_text(value: Any) -> bool:
+    """Return whether a value is text, and not empty."""
+    return isinstance(value, str) and bool(value)
+
+
+def is_whole(value: Any, least: int) -> bool:
+    """Return whether a value is a whole number that is large enough; true and false are not numbers."""
+    return type(value) is int and value >= least
+
+
+def is_number(value: Any, least: float, below: float = float("inf")) -> bool:
+    """Return whether a value is a number from ``least`` to below another one."""
+    return type(value) in (int, float) and least <= value < below
+
+
+def is_above(value: Any, limit: float) -> bool:
+    """Return whether a value is a finite number above a limit."""
+    return is_number(value, limit) and value > limit
+
+
+def each(holds: Callable[[Any], bool], value: Any) -> bool:
+    """Return whether a value is a list that is not empty, and each of its entries is as it must be."""
+    return isinstance(value, list) and bool(value) and all(map(holds, value))
+
+
+def whole_number(least: int, words: str = "a whole number from {}") -> Rule:
+    """Return the rule of a whole number."""
+    return Rule(lambda value, _: is_whole(value, least), words.format(least))
+
+
+def number(above: float, words: str = "a number above {}") -> Rule:
+    """Return the rule of a finite number above a limit."""
+    return Rule(lambda value, _: is_above(value, above), words.format(above))
+
+
+def _one_or_per_axis(holds: Callable[[Any], bool], words: str) -> Rule:
+    def fits(value: Any, settings: Mapping[str, Any]) -> bool:
+        return each(holds, value) and len(value) == settings["spatial_dims"] if isinstance(value, list) else holds(value)
+
+    return Rule(fits, f"{words}, or {{spatial_dims}} of them, one per axis")
+
+
+def _are_whole(values: Any, count: int, least: int) -> bool:
+    return each(lambda value: is_whole(value, least), values) and len(values) == count
+
+
+def _is_device(value: Any, _: Mapping[str, Any]) -> bool:
+    import torch
+
+    try:
+        torch.empty(0, device=value)
+    except (RuntimeError, AssertionError, TypeError):
+        return False
+    return True
+
+
+def _are_regions(value: Any, settings: Mapping[str, Any]) -> bool:
+    """Return whether these are groups of classes that exist."""
+    return each(lambda group: each(lambda one: is_whole(one, 0) and one < settings["num_classes"], group), value)
+
+
+def _are_colors(value: Any, settings: Mapping[str, Any]) -> bool:
+    """Return whether each class has a color."""
+    colors = each(lambda color: _are_whole(color, 3, 0) and max(color) < 256, value)
+    return colors and len(value) == settings["num_classes"]
+
+
+def _is_model_name(value: Any, settings: Mapping[str, Any]) -> bool:
+    return settings["track"] and is_text(value) and not set(value) & set("/:")
+
+
+_SWITCH = Rule(lambda value, _: isinstance(value, bool), "true or false")
+_TEXT = Rule(lambda value, _: is_text(value), "text in quotes")
+_PATH = Rule(lambda value, _: is_text(value) and not value.startswith("~"), "a path that is written out, without ~")
+_FROM_ZERO = Rule(lambda value, _: is_number(value, 0), "a number from 0")
+
+NETWORK: dict[str, Rule] = {
+    "spatial_dims": Rule(lambda value, _: value in (2, 3), "2 or 3"),
+    "features": Rule(lambda value, _: _are_whole(value, 6, 1), "6 whole numbers from 1 in brackets"),
+    "image_size": Rule(
+        lambda value, settings: _are_whole(value, settings["spatial_dims"], 17),
+        "{spatial_dims} whole numbers from 17 in brackets, since the network has 5 levels",
+    ),
+    "num_classes": whole_number(2),
+    "label_values": Rule(
+        lambda value, settings: isinstance(value, list) and len(value) == settings["num_classes"],
+        "one entry per class, as --num_classes {num_classes} says",
+    ),
+    "device": Rule(_is_device, "a device that can be used here, such as cpu"),
+    "amp": _SWITCH,
+}
+"""Keys that training and prediction share."""
+
+TRAINING = NETWORK | {
+    **dict.fromkeys(("epochs", "batch_size", "repeats", "lr_step", "in_channels"), whole_number(1)),
+    **dict.fromkeys(("seed", "split_seed", "iel_warmup", "iel_steps", "num_workers", "bite_count"), whole_number(0)),
+    **dict.fromkeys(("learning_rate", "iel_dt"), number(0)),
+    **dict.fromkeys(("hull_components", "noise_shared"), _SWITCH),
+    **dict.fromkeys(("dice_weight", "bite_radius", "hull_radius", "repair_radius"), _FROM_ZERO),
+    **dict.fromkeys(("section", "dataset_dir"), _TEXT),
+    **dict.fromkeys(("output_dir", "cache_dir"), _PATH),
+    "colors": Rule(_are_colors, "{num_classes} lists of red, green and blue, from 0 to 255").or_none(),
+    "iel_gain": number(1).or_none(),
+    "iel_reach": number(0).or_none(),
+    "ema_decay": Rule(lambda value, _: is_number(value, 0, 1), "a number from 0 to below 1").or_none(),
+    "val_interval": Rule(
+        lambda value, settings: is_whole(value, 1) and value <= settings["epochs"],
+        "a whole number from 1 to the {epochs} epochs",
+    ),
+    "regions": Rule(_are_regions, "groups of classes below {num_classes}, such as [[1,2],[2]]").or_none(),
+    "iel_spacing": _one_or_per_axis(lambda value: is_above(value, 0), "a number above 0"),
+    "noise_fraction": Rule(lambda value, _: is_number(value, 0) and value <= 1, "a number from 0 to 1"),
+    "noise_window": _one_or_per_axis(lambda value: is_whole(value, 1), "a whole number from 1"),
+    "sample_count": whole_number(4),
+    "sample_size": whole_number(24).or_none(),
+    "training_cases": whole_number(1).or_none(),
+}
+"""Keys of a training."""
+
+RUN: dict[str, Rule] = {
+    **dict.fromkeys(("resume", "pictures", "track", "system_metrics"), _SWITCH),
+    "tracking_uri": Rule(lambda value, _: is_text(value), "an address such as http://HOST:5000").or_none(),
+    "experiment_name": _TEXT,
+    "run_name": _TEXT.or_none(),
+    "run_tags": Rule(lambda value, _: isinstance(value, dict), "names with values such as \"{{'reader':'A'}}\""),
+    "pretrained": _PATH.or_none(),
+    "register_model": Rule(_is_model_name, "a name without / and :, and the training must be tracked").or_none(),
+}
+"""Parameters of the workflows: what concerns a run, and not what is trained."""
