@@ -59,6 +59,7 @@ _ABOUT = {
 }
 _SERVING = Path(__file__).with_name("_serving.py")
 _OURS = "monai_iels"
+_NOT_IN_THE_MODEL = ("workflow_name", "known_keys", "bundle_root", "checkpoint", "output_dir")
 _TAGS = ("source", *SAME_DATA, "dataset_synthetic", "bundle", "bundle_version")
 
 
@@ -147,10 +148,9 @@ def _log_models(client: mlflow.MlflowClient, folder: RunFolder, name: str, run_i
 
 def _inference_config(folder: RunFolder) -> dict[str, Any]:
     """Return the inference config with this training's settings, without its paths."""
-    arguments = read_json(folder.inference_arguments, "config_file")
-    config = ConfigParser.load_config_file(arguments.pop("config_file"))
-    config.update({key: value for key, value in arguments.items() if key not in ("bundle_root", "output_dir")})
-    return config | {"script": "$vars(__import__('monai_iels.images').images)"}  # no script of a bundle goes along
+    arguments = read_json(folder.inference_arguments, "bundle_root")
+    config = ConfigParser.load_config_file(Path(arguments["bundle_root"]) / "configs" / "inference.json")
+    return config | {key: value for key, value in arguments.items() if key not in _NOT_IN_THE_MODEL}
 
 
 def _tags(folder: RunFolder, journal: Journal, run_id: str) -> dict[str, str]:

@@ -13,10 +13,6 @@
 from __future__ import annotations
 
 import base64
-import contextlib
-import io
-import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +20,11 @@ import nibabel
 import numpy as np
 import pandas as pd
 import torch
-from monai.bundle import create_workflow
+from monai.bundle import ConfigParser
 from PIL import Image
 from torch import nn
 from torch.nn.functional import interpolate
 
-from monai_iels._files import read_json
 from monai_iels.run_folder import RunFolder
 
 _LARGEST_DIFFERENCE = 1e-5
@@ -51,7 +46,7 @@ def check_network(loaded: nn.Module, network: nn.Module, shapes: list[tuple[int,
 
 
 def check_predictor(model: Any, folder: RunFolder, config: dict[str, Any], scratch: Path) -> None:
-    """Compare labels and probabilities of a predictor with those of the bundle's own inference, from file to file.
+    """Compare labels and probabilities of a predictor with those of the bundle's inference by MONAI alone.
 
     The probabilities show a difference where all labels are of one class.
 
@@ -62,8 +57,9 @@ def check_predictor(model: Any, folder: RunFolder, config: dict[str, Any], scrat
     request = pd.DataFrame({"image": [base64.b64encode(example.read_bytes()).decode("ascii")]})
     labels = model.predict(request)["label"][0]
     probabilities = model.predict(request, params={"probabilities": True})["probabilities"][0]
-    share = float(np.mean(labels != _bundle_labels(folder, example)))
-    difference = float(np.abs(probabilities - _bundle_probabilities(folder, example)).max())
+    expected = _by_monai(folder, config, example)
+    share = float(np.mean(labels != expected["pred"][0]))
+    difference = float(np.abs(probabilities - expected["probabilities"]).max())
     if not (share <= _LARGEST_SHARE and difference <= _LARGEST_SHARE):
         raise RuntimeError(
             f"{share:.2%} of its labels differ from the bundle's, and probabilities by up to {difference:.2g}; "
@@ -86,44 +82,19 @@ def _example(config: dict[str, Any], folder: Path) -> Path:
     return file
 
 
-def _bundle_labels(folder: RunFolder, image: Path) -> np.ndarray:
-    """Predict a file with the bundle's own inference, and read the labels that it writes."""
-    _run_inference(folder, image)
-    (file,) = image.parent.glob("example_label.*")
-    if file.suffix == ".png":
-        return np.asarray(Image.open(file))
-    return np.asanyarray(nibabel.Nifti1Image.from_filename(file).dataobj)
+def _by_monai(folder: RunFolder, config: dict[str, Any], image: Path) -> dict[str, np.ndarray]:
+    """Return labels and probabilities of a file by the bundle's own config and MONAI's own engine."""
+    transforms = [t for t in config["postprocessing"]["transforms"] if not _is(t, "SaveImaged")]
+    discrete = next(number for number, t in enumerate(transforms) if _is(t, "AsDiscreted"))
+    transforms.insert(discrete, {"_target_": "CopyItemsd", "keys": "pred", "names": "probabilities"})
+    places = {"dataset_dir": str(image), "checkpoint": str(folder.best_weights), "device": "cpu", "amp": False}
+    parser = ConfigParser({**config, **places, "postprocessing": {"_target_": "Compose", "transforms": transforms}})
+    parser.get_parsed_content("network_def").load_state_dict(folder.load_best_weights())
+    evaluator = parser.get_parsed_content("evaluator")
+    evaluator.run()
+    found = {key: evaluator.state.output[0][key].numpy() for key in ("pred", "probabilities")}
+    return {key: values.swapaxes(1, 2) if values.ndim == 3 else values for key, values in found.items()}
 
 
-def _bundle_probabilities(folder: RunFolder, image: Path) -> np.ndarray:
-    """Predict the probabilities with the bundle's own inference, in the geometry of the image."""
-    only = {"_target_": "Compose", "transforms": "@probabilities"}
-    workflow = _run_inference(folder, image, postprocessing=only)
-    found = workflow.parser.get_parsed_content("evaluator").state.output[0]["pred"].numpy()
-    return found.swapaxes(1, 2) if found.ndim == 3 else found
-
-
-def _run_inference(folder: RunFolder, image: Path, **overrides: Any) -> Any:
-    arguments = read_json(folder.inference_arguments)
-    arguments.update(dataset_dir=str(image), predictions=str(image.parent), checkpoint=str(folder.best_weights))
-    arguments.update(device="$torch.device('cpu')", amp=False, **overrides)
-    with contextlib.redirect_stdout(io.StringIO()), _quiet("monai.bundle.scripts", "monai.bundle.workflows"):
-        workflow = create_workflow(logging_file=False, **arguments)
-        try:
-            workflow.run()
-        except SystemExit as error:  # how inference refuses on the command line
-            raise RuntimeError(str(error.code)) from None
-    return workflow
-
-
-@contextlib.contextmanager
-def _quiet(*names: str) -> Iterator[None]:
-    """Silence loggers for a while: MONAI lists all arguments of a run, and the user did not ask for this one."""
-    levels = {name: logging.getLogger(name).level for name in names}
-    try:
-        for name in names:
-            logging.getLogger(name).setLevel(logging.ERROR)
-        yield
-    finally:
-        for name, level in levels.items():
-            logging.getLogger(name).setLevel(level)
+def _is(transform: Any, name: str) -> bool:
+    return isinstance(transform, dict) and str(transform.get("_target_")).endswith(name)

@@ -12,7 +12,7 @@
 """The model that MLflow serves: an image in, its labels out.
 
 MLflow stores this file as it is ("models from code") beside the bundle's inference config, the network's weights and a
-copy of monai_iels. Of that it imports ``images``, so that it reads files as inference does.
+copy of monai_iels. Of that it imports what ``monai_iels.Inference`` reads, predicts and writes with.
 """
 
 from __future__ import annotations
@@ -36,11 +36,12 @@ from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
 from mlflow.pyfunc import PythonModel
 from monai.bundle import ConfigParser
 from monai.data import MetaTensor
-from monai.transforms import Compose, Spacingd
+from monai.transforms import Spacingd
 from PIL import Image
 
 from monai_iels import images
 from monai_iels._terminal import first_line
+from monai_iels.prediction import Predictor
 
 _DEFAULTS = {"probabilities": False, "format": "array", "max_values": math.inf}
 
@@ -69,22 +70,11 @@ class SegmentationModel(PythonModel):
 
     def load_context(self, context: Any) -> None:
         """Build the network and the bundle's own processing from the files that came with the model."""
-        parser = ConfigParser(ConfigParser.load_config_file(context.artifacts["config"]))
-        self.dims = parser.get_parsed_content("spatial_dims")
-        self.network = parser.get_parsed_content("network_def")
-        self.network.load_state_dict(torch.load(context.artifacts["weights"], map_location="cpu", weights_only=True))
-        self.network.eval()
-        self.reader = parser.get_parsed_content("image_reader")
-        geometry = parser.get_parsed_content("geometry")
-        self.voxel = math.prod(
-            next((t.spacing_transform.pixdim for t in geometry if isinstance(t, Spacingd)), [math.inf])
-        )
-        intensity, fitting = (parser.get_parsed_content(key) for key in ("intensity", "fitting"))
-        self.processing = Compose([*geometry, intensity, *fitting])
-        self.smoothing = parser.get_parsed_content("smoothing")
-        self.inferer = parser.get_parsed_content("inferer")
-        labels = parser.get_parsed_content("written_values")
-        self.values = np.array(labels, dtype=np.uint8 if max(labels) < 256 else np.uint16)
+        weights = torch.load(context.artifacts["weights"], map_location="cpu", weights_only=True)
+        self.predictor = Predictor(ConfigParser(ConfigParser.load_config_file(context.artifacts["config"])), weights)
+        self.dims = self.predictor.spatial_dims
+        spacings = [t.spacing_transform.pixdim for t in self.predictor.preprocessing.transforms if isinstance(t, Spacingd)]
+        self.voxel = math.prod(next(iter(spacings), [math.inf]))
         self.largest = context.model_config["max_values"]
         # MONAI's transforms note the inverse on themselves, and one image at a time bounds the memory
         self.lock = threading.Lock()
@@ -110,27 +100,16 @@ class SegmentationModel(PythonModel):
         return found[0]
 
     def _answer(self, source: _Source, chosen: dict[str, Any], folder: Path) -> np.ndarray | str:
-        image = source.read()
+        image, predict = source.read(), self.predictor.labels
+        if chosen["probabilities"]:
+            predict = self.predictor.probabilities
         with self.lock:
-            values = self._segment(image, chosen["probabilities"])
+            values = predict(image)
         if chosen["format"] == "array":
             return values.swapaxes(-1, -2) if self.dims == 2 else values
         file = folder / f"label{images.writable(self.dims)[0]}"
         images.format_of(file).write(values, source.affine, file)
         return base64.b64encode(file.read_bytes()).decode("ascii")
-
-    def _segment(self, image: MetaTensor, probabilities: bool) -> np.ndarray:
-        """Return labels, or probabilities, in MONAI's axes, which begin with the width."""
-        case = self.processing({"image": image})
-        with torch.no_grad():
-            logits = torch.as_tensor(self.inferer(case["image"][None], self.network)[0])
-        found = self._in_place(self.smoothing({"pred": logits})["pred"].softmax(0), case["image"])
-        return found.astype(np.float32) if probabilities else self.values[found.argmax(0)]
-
-    def _in_place(self, values: torch.Tensor, image: MetaTensor) -> np.ndarray:
-        """Bring probabilities into the geometry of the input."""
-        placed = MetaTensor(values.float(), meta=image.meta, applied_operations=image.applied_operations)
-        return self.processing.inverse({"image": placed})["image"].numpy()
 
     def _check_size(self, sources: list[_Source], limit: int) -> None:
         """Refuse a request that would need too much memory, also after its volumes are resampled."""
@@ -172,7 +151,7 @@ class SegmentationModel(PythonModel):
 
         def read() -> MetaTensor:
             try:
-                return images.read(file, self.reader)
+                return self.predictor.read(str(file))
             except Exception as error:
                 _refuse(_sentence(name, "is damaged", error))
 
