@@ -75,9 +75,16 @@ class _EvolutionLayer(nn.Module):
         """Whether the evolution depends on the image that the network saw."""
         return self.evolution.needs_image
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether the layer leaves logits alone: without steps, or before its warm-up begins."""
+        return 0 in (self.steps, self.share)
+
     def forward(self, u: Tensor, image: Tensor | None = None) -> Tensor:
         """Return the evolved logits, of shape ``(B, C, *spatial)``; some evolutions need the image of the network."""
         self._check_dims(u)
+        if self.is_idle:
+            return u
         evolution = self.evolution if image is None else self.evolution.guided_by(image)
         return evolution.evolve(u, self._signed_dt, self.steps)
 

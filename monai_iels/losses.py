@@ -90,7 +90,7 @@ class IELLoss(nn.Module):
 
     def evolved(self, input: Logits, target: Any, image: Tensor | None = None) -> Logits:
         """Return what the inner loss sees of the logits."""
-        if self.layer is None or not self.training or _is_idle(self.layer):
+        if self.layer is None or not self.training or getattr(self.layer, "is_idle", False):
             return input
         if isinstance(input, Tensor):
             return self._evolved_head(self.layer, input, target, image)
@@ -323,11 +323,6 @@ class QuasiConcavityLoss(nn.Module):
 def apply_loss(loss: Any, input: Logits, target: Any, image: Tensor) -> Tensor:
     """Call any loss, and hand it the image if it asks for it."""
     return loss(input, target, image=image) if getattr(loss, "needs_image", False) else loss(input, target)
-
-
-def _is_idle(layer: nn.Module) -> bool:
-    """Return whether a layer leaves logits alone: without steps, or before its warm-up begins."""
-    return 0 in (getattr(layer, "steps", None), getattr(layer, "share", None))
 
 
 def _check_loss(loss: nn.Module) -> nn.Module:
