@@ -31,7 +31,7 @@ from monai_iels.data._labels import LabelValuesd, SetAsideIgnoredd, check_labels
 from monai_iels.data._problems import DataError, Problem, Problems
 from monai_iels.data._search import contents, listing, walk
 from monai_iels.data._source import Source
-from monai_iels.images import IGNORED, as_mask, as_rgb
+from monai_iels.images import IGNORED, as_mask
 
 __all__ = [
     "IGNORED",
@@ -48,7 +48,6 @@ __all__ = [
     "Source",
     "all_files",
     "as_mask",
-    "as_rgb",
     "case_files",
     "cases_of",
     "check_files",

@@ -25,7 +25,7 @@ from monai_iels.data._images import in_words, open_header, read_file
 from monai_iels.data._labels import Values, find_strays
 from monai_iels.data._problems import Problem, Problems, in_lines
 from monai_iels.data._source import Source
-from monai_iels.images import Header, as_rgb, format_of
+from monai_iels.images import Header, format_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +75,7 @@ def check_source(source: Source, root: PathLike, cache_dir: PathLike | None = No
     keys = {key for case in all_cases(datalists) for key in case} - {"image"}
     file = next(iter(all_files(datalists)), "")
     reader_of = format_of(file).reader
-    readers = reader_of(as_rgb), reader_of(source.convert)
+    readers = reader_of(lambda image: image.convert("RGB")), reader_of(source.convert)
     problems += check_files(datalists, keys, *readers, source.values, source.ignored)
     return make_report(source.name, root, datalists, problems, source.counts)
 

@@ -102,7 +102,7 @@ class LoadFiled(MapTransform):
 
     Args:
         keys: keys of the files.
-        reader: one of MONAI's image readers, such as ``PILReader(converter=as_rgb)``.
+        reader: one of MONAI's image readers, such as ``PILReader()``.
         allow_missing_keys: whether a case may lack a key.
 
     Raises:

@@ -18,7 +18,7 @@ imported where they are used: a PNG needs neither.
 from monai_iels.images._dicom import find_series, read_series
 from monai_iels.images._format import IGNORED, Format, Header
 from monai_iels.images._known import FORMATS, format_of, header, read, suffix_of, suffixes, writable
-from monai_iels.images._pictures import as_mask, as_rgb
+from monai_iels.images._pictures import as_mask
 
 __all__ = [
     "FORMATS",
@@ -26,7 +26,6 @@ __all__ = [
     "Format",
     "Header",
     "as_mask",
-    "as_rgb",
     "find_series",
     "format_of",
     "header",

@@ -64,7 +64,7 @@ def read(file: Any, reader: ImageReader) -> MetaTensor:
 
     Args:
         file: a file or folder, or several files, which become channels.
-        reader: one of MONAI's image readers, such as ``PILReader(converter=as_rgb)``.
+        reader: one of MONAI's image readers, such as ``PILReader()``.
 
     Raises:
         ValueError: with what is wrong, as the end of a sentence about the file; the reader raises other errors, too.

@@ -85,11 +85,6 @@ PICTURES = (
 )
 
 
-def as_rgb(image: Image.Image) -> Image.Image:
-    """Return an image in red, green and blue."""
-    return image.convert("RGB")
-
-
 def as_mask(image: Image.Image) -> Image.Image:
     """Return a mask in 8 bits of gray: brightness, or the indices of a palette with colors, as LabelMe and VOC have.
 
