@@ -75,8 +75,13 @@ def configs(name, *files):
     return [str(BUNDLES / name / "configs" / f"{file}.json") for file in files]
 
 
-def run(config_file, **overrides):
-    workflow = create_workflow(config_file=config_file, **overrides)
+def prepare(workflow_name, **arguments):
+    """Build and initialize a workflow, as the command line does."""
+    return create_workflow(f"monai_iels.{workflow_name.removeprefix('monai_iels.')}", **arguments)
+
+
+def run(workflow_name, **arguments):
+    workflow = prepare(workflow_name, **arguments)
     workflow.run()
     workflow.finalize()
     return workflow

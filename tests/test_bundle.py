@@ -33,9 +33,23 @@ import torch
 from cityscapesscripts.evaluation import evalPixelLevelSemanticLabeling as official
 from dicom import write_series
 from filelock import FileLock
-from helpers import BUNDLES, FEATURES, NAMES, ROOT, command, configs, history, noise, options, own_bundle, run, words
+from helpers import (
+    BUNDLES,
+    FEATURES,
+    NAMES,
+    ROOT,
+    command,
+    configs,
+    history,
+    noise,
+    options,
+    own_bundle,
+    prepare,
+    run,
+    words,
+)
 from ignite.engine import Events
-from monai.bundle import ConfigParser, ConfigWorkflow, create_workflow
+from monai.bundle import ConfigParser, ConfigWorkflow
 from PIL import Image
 from programs import Program, run_ranks
 
@@ -63,7 +77,7 @@ def trained(tmp_path_factory):
     """Train each bundle for two epochs on its synthetic sample."""
     folder = tmp_path_factory.mktemp("trained runs")
     for name in NAMES:
-        run(configs(name, "train"), **options(name, folder / name))
+        run("Training", **options(name, folder / name))
     return folder
 
 
@@ -108,23 +122,22 @@ def test_a_bundle_of_your_own(tmp_path, capsys):
     assert "images/{id}.png  an image" in readme
     assert "20 % of the cases are for validation, chosen by `split_seed`." in readme
     assert "_target_" not in readme
-    assert "bundles/mine/configs/train.json" in readme
+    assert "--bundle_root bundles/mine" in readme
     assert "our hospital, not public" in readme + (tmp_path / "mine" / "docs" / "data_license.txt").read_text("utf-8")
     assert not re.search("wbc|WBC|GPL|None of", readme)
     out = {"bundle_root": str(file.parent), "output_dir": str(tmp_path / "out"), "features": FEATURES, "epochs": 2}
     out |= {"dataset_dir": str(tmp_path / "data"), "image_size": [32, 32], "learning_rate": 0.003}
-    training = str(file.parent / "configs" / "train.json")
-    workflow = run(training, **out)
+    workflow = run("Training", **out)
     assert len(history(tmp_path / "out")) == 2
     assert len(workflow.parser.get_parsed_content("validate#dataset")) == 2
     journal = (tmp_path / "out" / "tracking" / "journal.jsonl").read_text()
     assert json.loads(journal.splitlines()[0])["name"].startswith("mine-")
-    run([training, str(file.parent / "configs" / "evaluate.json")], **out, track=False)
+    run("Evaluation", **out, track=False)
     cases = (tmp_path / "out" / "evaluation" / "cases.csv").read_text().splitlines()
     assert [line.split(",")[0] for line in cases] == ["case", "case0.png", "case5.png"]
     assert (tmp_path / "out" / "evaluation" / "contact_sheet.png").exists()
     with pytest.raises(monai_iels.runs.RunError) as caught:
-        run(training, **{**out, "dataset_dir": "synthetic"})
+        run("Training", **{**out, "dataset_dir": "synthetic"})
     assert "--dataset_dir" in str(caught.value)
 
 
@@ -142,7 +155,7 @@ def test_large_images_are_trained_in_crops_and_predicted_in_windows_with_the_key
         "noise_fraction": 0.1,
         "track": False,
     }
-    trained = run(str(file.parent / "configs" / "train.json"), **given).parser
+    trained = run("Training", **given).parser
     crop = trained.get_parsed_content("train#dataset")[0]
     assert [tuple(crop[key].shape[1:]) for key in ("image", "label", "truth")] == [(32, 32)] * 3
     assert tuple(trained.get_parsed_content("validate#dataset")[0]["image"].shape[1:]) == (50, 40)
@@ -176,7 +189,7 @@ def test_a_bundle_of_your_own_volumes(large, tmp_path):
     given = {"bundle_root": str(file.parent), "output_dir": str(tmp_path / "out")}
     given |= {"dataset_dir": str(tmp_path / "volumes"), "iel_warmup": 0}
     given |= {"features": FEATURES, "image_size": [32, 32, 32], "epochs": 1, "track": False, "pictures": False}
-    trained = run(str(file.parent / "configs" / "train.json"), **given).parser
+    trained = run("Training", **given).parser
     assert tuple(trained.get_parsed_content("train#dataset")[0]["image"].shape) == (1, 32, 32, 32)
     validated = tuple(trained.get_parsed_content("validate#dataset")[0]["image"].shape[1:])
     assert all(side > 32 for side in validated) == large
@@ -213,7 +226,7 @@ def test_several_sequences_in_one_file_as_the_page_joins_them(tmp_path, monkeypa
     assert main(["data", "check", str(file.parent), "--root", "DIR"]) == 0
     given = {"bundle_root": str(file.parent), "output_dir": "out", "dataset_dir": "DIR", "iel_warmup": 0}
     given |= {"features": FEATURES, "image_size": [32, 32, 32], "epochs": 1, "track": False, "pictures": False}
-    run(str(file.parent / "configs" / "train.json"), **given)
+    run("Training", **given)
     monai.bundle.run(args_file="out/inference.json", dataset_dir="DIR/images")
     predicted = sorted(Path("out/predictions").glob("*_label.nii.gz"))
     assert [nibabel.load(prediction).shape for prediction in predicted] == [label.shape] * 3
@@ -233,7 +246,7 @@ def test_a_check_of_your_own_data_names_everything_that_is_wrong(tmp_path, capsy
     check = ["data", "check", str(file.parent), "--root"]
     assert main([*check, str(file.parent)]) == 1
     found = capsys.readouterr().out
-    assert "images: there is no such folder here, only LICENSE, configs, dataset.yaml, docs, scripts. Give the" in found
+    assert "images: there is no such folder here, only LICENSE, configs, dataset.yaml, docs. Give the" in found
     assert "official" not in found
     labels = tmp_path / "data" / "labels"
     Image.fromarray(np.full((40, 50), 7, np.uint8)).save(labels / "case3.png")
@@ -443,7 +456,7 @@ def test_training_reports_what_it_promises(name, trained):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_evaluation(name, trained, tmp_path):
-    run(configs(name, "train", "evaluate"), **options(name, trained / name, report_dir=str(tmp_path), pictures=True))
+    run("Evaluation", **options(name, trained / name, report_dir=str(tmp_path), pictures=True))
     with (tmp_path / "cases.csv").open(newline="", encoding="utf-8") as stream:
         cases = list(csv.DictReader(stream))
     with (tmp_path / "summary.csv").open(newline="", encoding="utf-8") as stream:
@@ -462,8 +475,8 @@ def test_evaluation(name, trained, tmp_path):
 
 def test_no_pixel_is_drawn_where_pictures_are_not_wanted(tmp_path, capsys):
     common = {"sample_count": 4, "epochs": 1, "track": True, "pictures": False}
-    run(configs("wbc", "train"), **options("wbc", tmp_path, **common))
-    run(configs("wbc", "train", "evaluate"), **options("wbc", tmp_path, **common))
+    run("Training", **options("wbc", tmp_path, **common))
+    run("Evaluation", **options("wbc", tmp_path, **common))
     drawn = {file.name for file in tmp_path.rglob("*") if file.suffix in (".png", ".npz") and "cache" not in file.parts}
     assert drawn == {"curves.png"}
     assert {Path(word).name for word in re.findall(r"\S+\.(?:png|npz)", capsys.readouterr().out)} == {"curves.png"}
@@ -480,7 +493,7 @@ def test_inference_in_two_dimensions(name, trained, tmp_path):
         Image.fromarray(pixels[..., 0] if file == "gray.png" else pixels).save(inputs / file)
     (inputs / "notes.txt").write_text("not an image")
     args = json.loads((trained / name / "inference.json").read_text())
-    run(args.pop("config_file"), **{**args, "dataset_dir": str(inputs), "predictions": str(tmp_path / "out")})
+    run(**{**args, "dataset_dir": str(inputs), "output_dir": str(tmp_path / "out")})
     (config,) = configs(name, "inference")
     values = set(ConfigParser(ConfigParser.load_config_file(config)).get_parsed_content("written_values"))
     for file, (height, width) in sizes.items():
@@ -496,7 +509,7 @@ def test_inference_in_two_dimensions(name, trained, tmp_path):
 def test_predicted_streets_have_the_iou_of_the_official_evaluation(trained, tmp_path, monkeypatch):
     """The files of a prediction, judged by Cityscapes' own script, against the table of our evaluation."""
     output = trained / "cityscapes"
-    run(configs("cityscapes", "train", "evaluate"), **options("cityscapes", output, report_dir=str(tmp_path)))
+    run("Evaluation", **options("cityscapes", output, report_dir=str(tmp_path)))
     with (tmp_path / "classes.csv").open(newline="", encoding="utf-8") as stream:
         ours = {row["class"]: float(row["iou_of_all_cases"] or "nan") for row in csv.DictReader(stream)}
     truths = sorted((output / "cache").glob("synthetic-*/gtFine/val/*/*_labelIds.png"))
@@ -506,8 +519,8 @@ def test_predicted_streets_have_the_iou_of_the_official_evaluation(trained, tmp_
     for image in images:
         shutil.copy(image, tmp_path / image.name)
     arguments = json.loads((output / "inference.json").read_text())
-    arguments |= {"dataset_dir": str(tmp_path / "*_leftImg8bit.png"), "predictions": str(tmp_path / "out")}
-    run(arguments.pop("config_file"), **arguments)
+    arguments |= {"dataset_dir": str(tmp_path / "*_leftImg8bit.png"), "output_dir": str(tmp_path / "out")}
+    run(**arguments)
     predictions = [str(tmp_path / "out" / f"{image.stem}_label.png") for image in images]
     for name, value in {"quiet": True, "evalInstLevelScore": False, "JSONOutput": False}.items():
         monkeypatch.setattr(official.args, name, value)
@@ -534,7 +547,7 @@ def test_inference_of_volumes_in_the_source_geometry(form, trained, tmp_path):
     else:
         itk.imwrite(volume, str(source))
     args = json.loads((trained / "hippocampus" / "inference.json").read_text())
-    run(args.pop("config_file"), **{**args, "dataset_dir": str(source), "predictions": str(tmp_path / "out")})
+    run(**{**args, "dataset_dir": str(source), "output_dir": str(tmp_path / "out")})
     (file,) = (tmp_path / "out").iterdir()
     label = nibabel.load(file)
     assert label.shape == (36, 24, 20)
@@ -546,23 +559,20 @@ def test_inference_of_volumes_in_the_source_geometry(form, trained, tmp_path):
     assert set(np.unique(label.dataobj)) <= {0, 1, 2}
 
 
-def test_the_first_case_is_tried_on_the_device_of_the_training(tmp_path, monkeypatch):
-    """A GPU, for which torch's device without data stands in."""
+def test_the_first_case_is_tried_on_the_device_of_the_training(tmp_path):
+    """A GPU, for which torch's device without data stands in: values there cannot be looked at, as the sentence says."""
     seen = []
-
-    def note(network, loss, dataset, device):
-        seen.append((next(network.parameters()).device.type, device.type))
-        raise ValueError("enough")
-
-    monkeypatch.setattr("monai_iels.runs._run.try_one_case", note)
-    with pytest.raises(RuntimeError, match="Failed to evaluate"):
-        run(configs("wbc", "train"), **options("wbc", tmp_path / "out", device=torch.device("meta")))
-    assert seen == [("meta", "meta")]
+    workflow = prepare("Training", **options("wbc", tmp_path / "out", device="meta"))
+    workflow["train#loss"].register_forward_pre_hook(lambda _, inputs: seen.extend(x.device.type for x in inputs))
+    workflow["network_def"].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].device.type))
+    with pytest.raises((monai_iels.runs.RunError, NotImplementedError, RuntimeError)):
+        workflow.run()
+    assert seen[:3] == ["meta"] * 3
 
 
 def test_inference_sees_what_training_saw(trained, tmp_path):
     """The same network, on an image of the training size, gives the same labels in evaluation and inference."""
-    workflow = create_workflow(config_file=configs("wbc", "train"), **options("wbc", trained / "wbc"))
+    workflow = prepare("Training", **options("wbc", trained / "wbc"))
     case = workflow.parser.get_parsed_content("validate#dataset")[0]
     pixels = (case["image"].numpy() * 255).round().astype(np.uint8)
     Image.fromarray(np.moveaxis(pixels, 0, -1).swapaxes(0, 1)).save(tmp_path / "case.png")
@@ -571,31 +581,39 @@ def test_inference_sees_what_training_saw(trained, tmp_path):
     with torch.no_grad():
         expected = network(torch.as_tensor(pixels / 255, dtype=torch.float32)[None]).argmax(1)[0].T
     args = json.loads((trained / "wbc" / "inference.json").read_text())
-    run(args.pop("config_file"), **{**args, "dataset_dir": str(tmp_path / "case.png"), "predictions": str(tmp_path)})
+    run(**{**args, "dataset_dir": str(tmp_path / "case.png"), "output_dir": str(tmp_path)})
     label = np.asarray(Image.open(tmp_path / "case_label.png"))
     np.testing.assert_array_equal(label, np.array([0, 128, 255])[expected.numpy()])
 
 
 def test_inference_needs_monai_alone(trained, tmp_path):
-    Image.fromarray(np.zeros((40, 40, 3), np.uint8)).save(tmp_path / "black.png")
+    """The bundle's config predicts where monai_iels is not installed, and the labels are those of Inference."""
+    rng = np.random.default_rng(0)
+    (tmp_path / "images").mkdir()
+    Image.fromarray(rng.integers(0, 255, (40, 50, 3), np.uint8)).save(tmp_path / "images" / "case.png")
     blocker = tmp_path / "blocker"
     blocker.mkdir()
     (blocker / "sitecustomize.py").write_text(
         "import sys\nclass No:\n    def find_spec(self, name, *a):\n"
         "        if name.startswith('monai_iels'): raise ImportError(name)\nsys.meta_path.insert(0, No())\n"
     )
-    arguments = ["--args_file", trained / "wbc" / "inference.json", "--dataset_dir", tmp_path / "black.png"]
-    done = command(*arguments, "--predictions", tmp_path / "out", cwd=tmp_path, env={"PYTHONPATH": str(blocker)})
+    args = json.loads((trained / "wbc" / "inference.json").read_text())
+    run(**{**args, "dataset_dir": str(tmp_path / "images"), "output_dir": str(tmp_path / "ours")})
+    small = {"bundle_root": BUNDLES / "wbc", "dataset_dir": tmp_path / "images", "output_dir": tmp_path / "plain"}
+    weights = shutil.copy(trained / "wbc" / "model.pt", blocker)  # a path without spaces
+    small |= {"checkpoint": weights, "features": FEATURES, "image_size": [32, 32]}
+    arguments = ["--config_file", *configs("wbc", "inference"), *words(small)]
+    done = command(*arguments, cwd=tmp_path, env={"PYTHONPATH": str(blocker)})
     assert done.returncode == 0, done.stderr
-    assert noise(done) == []
-    assert done.stdout == f"1 prediction in {tmp_path / 'out'}\n"
-    assert len(list((tmp_path / "out").iterdir())) == 2
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["black.png", "blocker", "out"]
+    plain, ours = (np.asarray(Image.open(tmp_path / kind / "case_label.png")) for kind in ("plain", "ours"))
+    assert plain.shape == (40, 50)
+    np.testing.assert_array_equal(plain, ours)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["blocker", "images", "ours", "plain"]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_properties_are_complete(name, trained):
-    train = create_workflow(config_file=configs(name, "train"), **options(name, trained / name))
+    train = prepare("Training", **options(name, trained / name))
     assert train.check_properties() == []
     assert train.max_epochs == 2
     infer = ConfigWorkflow(
@@ -607,7 +625,6 @@ def test_properties_are_complete(name, trained):
             if k in ("bundle_root", "output_dir", "features", "network_def")
         },
         dataset_dir=str(BUNDLES / name / "docs"),
-        suffixes=[".md"],
     )
     infer.initialize()
     assert infer.check_properties() == []
@@ -699,7 +716,7 @@ def test_monai_loads_the_bundle(trained, tmp_path, monkeypatch):
 def test_errors_are_in_training_labels_only(clean, errors, tmp_path):
     changed = []
     for overrides in (clean, errors):
-        parser = create_workflow(config_file=configs("wbc", "train"), **options("wbc", tmp_path, **overrides)).parser
+        parser = prepare("Training", **options("wbc", tmp_path, **overrides)).parser
         training, validation = (list(parser.get_parsed_content(f"{key}#dataset")) for key in ("train", "validate"))
         changed.append([torch.stack([case["label"].as_tensor() for case in cases]) for cases in (training, validation)])
     torch.testing.assert_close(changed[0][1], changed[1][1])
@@ -716,7 +733,7 @@ def test_fine_tuning_starts_from_the_weights_of_another_training(trained, tmp_pa
     weights = torch.load(file, weights_only=True)
     for name, fitting in (("wbc", len(weights)), ("dsb2018", len(weights) - 2)):
         overrides = options(name, tmp_path / name, pretrained=str(file), epochs=1, track=True)
-        workflow = create_workflow(config_file=configs(name, "train"), **overrides)
+        workflow = prepare("Training", **overrides)
         network, trainer = (workflow.parser.get_parsed_content(key) for key in ("network_def", "train#trainer"))
         first = {}
         trainer.add_event_handler(Events.ITERATION_STARTED(once=1), copy_weights, network, first)
@@ -729,7 +746,7 @@ def test_fine_tuning_starts_from_the_weights_of_another_training(trained, tmp_pa
         assert str(file) in (tmp_path / name / "tracking" / "journal.jsonl").read_text()
     assert history(tmp_path / "wbc")[0]["loss"] < history(trained / "wbc")[1]["loss"]
     file.unlink()  # a training that is resumed has its own weights
-    run(configs("wbc", "train"), **options("wbc", tmp_path / "wbc", pretrained=str(file), resume=True))
+    run("Training", **options("wbc", tmp_path / "wbc", pretrained=str(file), resume=True))
     assert len(history(tmp_path / "wbc")) == 2
 
 
@@ -749,17 +766,17 @@ def copy_weights(network, target):
 def test_weights_that_cannot_be_fine_tuned(file, sentence, trained, tmp_path):
     overrides = options("wbc", tmp_path / "out", pretrained=str(trained / "wbc" / file), features=[8, 8, 8, 8, 8, 8])
     with pytest.raises(monai_iels.runs.RunError, match=sentence):
-        run(configs("wbc", "train"), **overrides)
+        run("Training", **overrides)
     assert not (tmp_path / "out" / "config.json").exists()
 
 
 def test_no_steps_is_the_baseline_and_a_warm_up_grows(tmp_path):
     overrides = options("wbc", tmp_path, iel_steps=0)
-    loss = create_workflow(config_file=configs("wbc", "train"), **overrides).parser.get_parsed_content("train#loss")
+    loss = prepare("Training", **overrides).parser.get_parsed_content("train#loss")
     logits, label = torch.rand(1, 3, 32, 32), torch.randint(0, 3, (1, 1, 32, 32))
     assert torch.equal(loss(logits, label), torch.nn.functional.cross_entropy(logits, label[:, 0]))
 
-    workflow = create_workflow(config_file=configs("wbc", "train"), **options("wbc", tmp_path, iel_warmup=4, epochs=6))
+    workflow = prepare("Training", **options("wbc", tmp_path, iel_warmup=4, epochs=6))
     trainer, layer = (workflow.parser.get_parsed_content(key) for key in ("train#trainer", "layer"))
     seen = []
     trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: seen.append(layer.share))
@@ -770,16 +787,16 @@ def test_no_steps_is_the_baseline_and_a_warm_up_grows(tmp_path):
 
 def test_curve_motion_on_disc_and_cup_and_convexity_by_region(tmp_path):
     overrides = options("refuge", tmp_path, regions=[[1, 2], [2]], epochs=1)
-    workflow = run(configs("refuge", "train"), **overrides)
+    workflow = run("Training", **overrides)
     assert workflow.parser.get_parsed_content("evolution").regions == ((1, 2), (2,))
     assert workflow.parser.get_parsed_content("layer").steps == 20
-    run(configs("refuge", "train", "evaluate"), **overrides, section="test")
+    run("Evaluation", **overrides, section="test")
     header = (tmp_path / "evaluation" / "cases.csv").read_text().splitlines()[0]
     assert "convexity_rim+cup" in header
     assert "convexity_cup" in header
     assert "convexity_rim," not in header
     hull = {**overrides, "smoothing": "@hull_of_prediction", "hull_components": "false", "section": "test"}
-    run(configs("refuge", "train", "evaluate"), **hull, report_dir=str(tmp_path / "hull"))
+    run("Evaluation", **hull, report_dir=str(tmp_path / "hull"))
     with (tmp_path / "hull" / "cases.csv").open(newline="", encoding="utf-8") as stream:
         assert all(float(row["convexity_rim+cup"]) > 0.9 for row in csv.DictReader(stream))
 
@@ -789,28 +806,27 @@ def test_guided_diffusion_gets_the_image_that_the_network_saw(name, more, tmp_pa
     guided = {"_target_": "monai_iels.GuidedDiffusion", "spacing": "@iel_spacing"}
     more |= {"augmentation": [{"_target_": "RandFlipd", "keys": "@spatial_keys", "prob": 0.5}]}
     overrides = options(name, tmp_path, epochs=1, evolution=guided, pictures=True, iel_warmup=0, **more)
-    workflow = create_workflow(config_file=configs(name, "train"), **overrides)
-    loss, network = (workflow.parser.get_parsed_content(key) for key in ("train#loss", "network_def"))
+    workflow = prepare("Training", **overrides)
+    layer, network = workflow["layer"], workflow["network_def"]
     seen, given = [], []
     network.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]) if module.training else None)
-    loss.register_forward_pre_hook(lambda _, inputs, kwargs: given.append(kwargs["image"]), with_kwargs=True)
+    layer.register_forward_pre_hook(lambda _, inputs: given.append(inputs[1]) if network.training else None)
     workflow.run()
     workflow.finalize()
     assert len(seen) >= 2
-    in_training = given[1:]  # the first is the trial of one case
-    assert all(torch.equal(one, other) for one, other in zip(seen, in_training, strict=True))
+    assert all(torch.equal(one, other) for one, other in zip(seen, given, strict=True))
     assert (tmp_path / "pictures" / "last.png").exists()
 
 
 def test_heat_between_slices_only(tmp_path):
     heat = {"_target_": "monai_iels.HeatDiffusion", "spacing": [1e999, 1e999, 1.0]}
     options_ = options("hippocampus", tmp_path, epochs=1, evolution=heat, iel_warmup=0, iel_gain=15)
-    layer = run(configs("hippocampus", "train"), **options_).parser.get_parsed_content("layer")
+    layer = run("Training", **options_).parser.get_parsed_content("layer")
     assert layer.evolution.spacing == (float("inf"), float("inf"), 1.0)
     assert layer.gains() == pytest.approx({3: 15})
     options_.update(epochs=2, resume=True)
     assert len(history(tmp_path)) == 1
-    run(configs("hippocampus", "train"), **options_)
+    run("Training", **options_)
     assert len(history(tmp_path)) == 2
 
 
@@ -818,17 +834,17 @@ def test_drive_is_judged_inside_the_field_of_view(trained, tmp_path):
     scores = {}
     for name, more in (("inside", {}), ("everywhere", {"inside": {"_target_": "Identityd", "keys": "label"}})):
         overrides = options("drive", trained / "drive", report_dir=str(tmp_path / name), **more)
-        run(configs("drive", "train", "evaluate"), **overrides)
+        run("Evaluation", **overrides)
         with (tmp_path / name / "summary.csv").open(newline="", encoding="utf-8") as stream:
             scores[name] = {row["metric"]: float(row["mean"]) for row in csv.DictReader(stream)}
     assert scores["inside"]["roughness"] != scores["everywhere"]["roughness"]
-    parser = create_workflow(config_file=configs("drive", "train"), **options("drive", tmp_path)).parser
+    parser = prepare("Training", **options("drive", tmp_path)).parser
     assert len(parser.get_parsed_content("train#dataset")) == 4 * 2
 
 
 def test_nan_ends_a_training_with_its_likely_cause(tmp_path):
     overrides = options("wbc", tmp_path, iel_spacing=0.05, iel_steps=40)
-    workflow = create_workflow(config_file=configs("wbc", "train"), **overrides)
+    workflow = prepare("Training", **overrides)
     with pytest.warns(UserWarning, match="amplifies up to"), pytest.raises(monai_iels.runs.RunError) as caught:
         workflow.run()
     stopped = str(caught.value)
@@ -850,7 +866,7 @@ def test_nan_ends_a_training_with_its_likely_cause(tmp_path):
 )
 def test_impossible_overrides_are_refused(override, sentence, tmp_path):
     with pytest.raises(monai_iels.runs.RunError) as caught:
-        run(configs("wbc", "train"), **{**options("wbc", tmp_path), **override})
+        run("Training", **{**options("wbc", tmp_path), **override})
     assert str(caught.value).startswith(sentence)
     assert not (tmp_path / "last.pt").exists()
 
@@ -859,7 +875,7 @@ def test_a_mistake_on_the_command_line_gets_one_sentence(tmp_path):
     here, errors = tmp_path / "here", tmp_path / "errors"
     here.mkdir()
     where = {"bundle_root": BUNDLES / "wbc", "output_dir": here / "out", "dataset_dir": "nowhere"}
-    command = ["run", "--config_file", *configs("wbc", "train"), *words(where)]
+    command = ["run", "--workflow_name", "monai_iels.Training", *words(where)]
     assert Program("monai.bundle", *command, stderr=errors, cwd=here).wait() == 1
     assert "Traceback" not in errors.read_text()
     assert "nowhere: cannot be opened (no such file or directory)" in errors.read_text().splitlines()[-1]
@@ -868,26 +884,22 @@ def test_a_mistake_on_the_command_line_gets_one_sentence(tmp_path):
 
 def test_words_for_true_and_false(tmp_path):
     overrides = options("wbc", tmp_path, resume="false", noise_shared="False", track="true", amp="false")
-    parser = create_workflow(config_file=configs("wbc", "train"), **overrides).parser
-    assert [parser.get_parsed_content(k) for k in ("resume", "noise_shared", "track", "amp")] == [
-        False,
-        False,
-        True,
-        False,
-    ]
+    workflow = prepare("Training", **overrides)
+    assert [workflow[key] for key in ("noise_shared", "amp")] == [False, False]
+    assert [workflow.options[key] for key in ("resume", "track")] == [False, True]
 
 
 def test_resume_after_the_end(trained, tmp_path):
     shutil.copytree(trained / "wbc", tmp_path / "out")
-    run(configs("wbc", "train"), **options("wbc", tmp_path / "out", resume=True))
+    run("Training", **options("wbc", tmp_path / "out", resume=True))
     assert len(history(tmp_path / "out")) == 2
-    run(configs("wbc", "train"), **options("wbc", tmp_path / "out", resume=True, epochs=3))
+    run("Training", **options("wbc", tmp_path / "out", resume=True, epochs=3))
     assert len(history(tmp_path / "out")) == 3
 
 
 def test_an_override_of_a_component_is_carried_to_evaluation_and_inference(tmp_path):
     overrides = {"intensity#a_max": 65535.0, "network_def#act": "RELU"}
-    run(configs("wbc", "train"), **options("wbc", tmp_path, epochs=1), **overrides)
+    run("Training", **options("wbc", tmp_path, epochs=1), **overrides)
     for name in ("evaluate", "inference"):
         args = json.loads((tmp_path / f"{name}.json").read_text())
         assert args["intensity"]["a_max"] == 65535.0
@@ -899,17 +911,17 @@ def test_equal_names_are_refused_before_anything_is_written(trained, tmp_path):
         Image.fromarray(np.zeros((40, 40, 3), np.uint8)).save(tmp_path / name)
     args = json.loads((trained / "wbc" / "inference.json").read_text())
     with pytest.raises(SystemExit) as caught:
-        run(args.pop("config_file"), **{**args, "dataset_dir": str(tmp_path), "predictions": str(tmp_path / "out")})
+        run(**{**args, "dataset_dir": str(tmp_path), "output_dir": str(tmp_path / "out")})
     assert "a.png: their predictions would have the same name" in str(caught.value.code)
     assert not (tmp_path / "out").exists()
 
 
 def test_inference_agrees_with_evaluation_on_an_image_of_another_size(trained, tmp_path):
     """Images are drawn with 48 pixels and trained on with 32; both judge at the same scale."""
-    workflow = create_workflow(config_file=configs("wbc", "train"), **options("wbc", trained / "wbc"))
+    workflow = prepare("Training", **options("wbc", trained / "wbc"))
     case = workflow.parser.get_parsed_content("datalists")["validation"][0]
     args = json.loads((trained / "wbc" / "inference.json").read_text())
-    run(args.pop("config_file"), **{**args, "dataset_dir": case["image"], "predictions": str(tmp_path)})
+    run(**{**args, "dataset_dir": case["image"], "output_dir": str(tmp_path)})
     found = np.asarray(Image.open(next(tmp_path.glob("*_label.png"))))
     network = workflow.parser.get_parsed_content("network_def").eval()
     network.load_state_dict(torch.load(trained / "wbc" / "model.pt", weights_only=True))
@@ -925,7 +937,7 @@ def test_inference_agrees_with_evaluation_on_an_image_of_another_size(trained, t
 
 def start(tmp_path, output, *arguments):
     overrides = options("drive", output, epochs=4, cache_dir=str(tmp_path / "cache"))
-    command = ["run", "--config_file", *configs("drive", "train"), *words(overrides), *arguments]
+    command = ["run", "--workflow_name", "monai_iels.Training", *words(overrides), *arguments]
     return Program("monai.bundle", *command, stdout=tmp_path / f"{output.name}.log")
 
 
@@ -954,7 +966,7 @@ def test_kill_and_resume_is_bit_identical(tmp_path):
 
 def test_resuming_nothing_begins_anew_and_the_next_training_moves_it_aside(tmp_path):
     for epochs, resume in ((1, True), (2, False)):
-        run(configs("wbc", "train"), **options("wbc", tmp_path, epochs=epochs, resume=resume))
+        run("Training", **options("wbc", tmp_path, epochs=epochs, resume=resume))
     assert len(history(tmp_path)) == 2
     assert len(history(tmp_path / "earlier" / "1")) == 1
     assert (tmp_path / "earlier" / "1" / "model.pt").exists()
@@ -963,7 +975,7 @@ def test_resuming_nothing_begins_anew_and_the_next_training_moves_it_aside(tmp_p
 def test_one_training_in_a_folder_at_a_time(tmp_path):
     (tmp_path / "out").mkdir()
     with FileLock(tmp_path / "out" / ".training.lock"), pytest.raises(monai_iels.runs.RunError) as caught:
-        run(configs("wbc", "train"), **options("wbc", tmp_path / "out"))
+        run("Training", **options("wbc", tmp_path / "out"))
     assert str(caught.value).startswith(f"another training is running in {tmp_path / 'out'}; wait for it")
     assert {path.name for path in (tmp_path / "out").iterdir()} <= {".training.lock", "cache"}
 
@@ -974,10 +986,10 @@ RANKS = """
 import json, sys
 import torch
 import monai.bundle
-import monai_iels.runs
-files, overrides, output = json.loads(sys.argv[1])
+import monai_iels.handlers
+overrides, output = json.loads(sys.argv[1])
 torch.set_num_threads(1)
-workflow = monai.bundle.create_workflow(config_file=files, **overrides)
+workflow = monai.bundle.create_workflow("monai_iels.Training", **overrides)
 parser = workflow.parser
 trainer, evaluator = (parser.get_parsed_content(k) for k in ("train#trainer", "validate#evaluator"))
 network = parser.get_parsed_content("network_def")
@@ -993,7 +1005,7 @@ evaluator.add_event_handler(Events.ITERATION_COMPLETED, lambda e: seen["cases"].
 workflow.run()
 rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
 try:
-    seen["share of 31"] = monai_iels.runs.batch_size_per_process(31)
+    seen["share of 31"] = monai_iels.handlers.batch_size_per_process(31)
 except ValueError as error:
     seen["share of 31"] = str(error)
 seen["dice"] = evaluator.state.metrics["val_mean_dice"]
@@ -1006,10 +1018,9 @@ def test_two_processes_do_what_one_does(tmp_path):
     (tmp_path / "ranks.py").write_text(RANKS)
     seen = {}
     for count in (1, 2):
-        files = configs("wbc", "train", *(["multi_gpu_train"] if count == 2 else []))
         overrides = options("wbc", tmp_path / f"out{count}", epochs=1, batch_size=30, sample_count=33)
         overrides.update(cache_dir=str(tmp_path / "cache"))
-        job = json.dumps([files, overrides, str(tmp_path / f"seen{count}")])
+        job = json.dumps([overrides, str(tmp_path / f"seen{count}")])
         run_ranks(tmp_path / "ranks.py", job, count=count, stdout=tmp_path / "log")
         seen[count] = [torch.load(tmp_path / f"seen{count}-{rank}.pt") for rank in range(count)]
     (one,), two = seen[1], seen[2]
@@ -1031,7 +1042,7 @@ def test_from_another_folder_with_spaces_and_a_relative_root(tmp_path):
     place = tmp_path / "a folder with spaces"
     place.mkdir()
     shutil.copytree(BUNDLES / "wbc", place / "my bundle")
-    arguments = ["--config_file", "my bundle/configs/train.json", "--bundle_root", "my bundle"]
+    arguments = ["--workflow_name", "monai_iels.Training", "--bundle_root", "my bundle"]
     small = {k: v for k, v in options("wbc", "").items() if k not in ("bundle_root", "output_dir")}
     done = command(*arguments, *words({**small, "epochs": 1}), cwd=place)
     assert done.returncode == 0, done.stderr
@@ -1076,6 +1087,6 @@ def test_real_data(name, size, tmp_path):
     some_of(name, folder, tmp_path / "data")
     data = str(tmp_path / "data")
     overrides = options(name, tmp_path / "out", dataset_dir=data, image_size=size, epochs=1, batch_size=8)
-    run(configs(name, "train"), **overrides)
+    run("Training", **overrides)
     (row,) = history(tmp_path / "out")
     assert all(np.isfinite(value) for value in row.values())

@@ -8,7 +8,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""A run as an object: nested, twice in one process, two bundles side by side; its folder and its rules."""
+"""A run as an object: in Python, nested, twice in one process, two bundles side by side; its folder and its rules."""
 
 import errno
 import json
@@ -22,63 +22,68 @@ import numpy as np
 import pytest
 import torch
 from filelock import FileLock, Timeout
-from helpers import BUNDLES, configs, options, run
-from monai.bundle import ConfigParser, create_workflow
+from helpers import BUNDLES, configs, options, prepare, run
+from monai.bundle import ConfigParser, ConfigWorkflow
 from PIL import Image
 
 import monai_iels.runs
 from monai_iels._files import atomic, read_json, read_table, write_json, write_table
-from monai_iels._prediction import check_rules, parser_at_work
 from monai_iels._terminal import bundle_command
 from monai_iels.run_folder import RunFolder
 from monai_iels.runs._error_sentences import sentence
-from monai_iels.runs._rules import RULES
+from monai_iels.settings import TRAINING, check_rules
 from monai_iels.tracking import how_to_look
+
+# several runs in a process
 
 HERE = sys.modules[__name__]
 
 
-# whose config is calling?
-
-SEEN = []
-
-
-def note_run(name, **inner):
-    """Note which run calls, before and after another workflow has run inside the same expression."""
-    before = monai_iels.runs.this_run()["output_dir"]
-    if inner:
-        run(configs("wbc", "train"), **inner)
-    SEEN.append((name, before, monai_iels.runs.this_run()["output_dir"]))
+def train_inside(**settings):
+    run("Training", **settings)
+    return "dict"
 
 
-def test_a_workflow_inside_another_s_expression_sees_its_own_config(tmp_path, monkeypatch):
-    """A training runs inside the first expression of another one, and both keep their folders, keys and locks."""
-    SEEN.clear()
+def test_two_lines_of_python_train(tmp_path):
+    arguments = options("wbc", tmp_path)
+    monai_iels.Training(arguments.pop("bundle_root"), **arguments).run()
+    assert (tmp_path / "model.pt").exists()
+    assert "epoch 2/2" in (tmp_path / "training.log").read_text()
+
+
+def test_a_training_inside_another_s_config_has_its_own_config(tmp_path, monkeypatch):
+    """A training runs while a component of another one is built, and both keep their folders, keys and locks."""
     monkeypatch.setitem(sys.modules, "nesting", HERE)
     inner = options("wbc", tmp_path / "inner", epochs=1, cache_dir=str(tmp_path / "cache"))
     outer = options("wbc", tmp_path / "outer", epochs=1, cache_dir=str(tmp_path / "cache"))
-    nested = {"_target_": "nesting.note_run", "name": "outer", **inner}
-    run(configs("wbc", "train"), **outer, run=[nested, "$this_run().train()"])
-    assert [("outer", str(tmp_path / "outer"), str(tmp_path / "outer"))] == SEEN
+    nested = {"_target_": "nesting.train_inside", **inner}
+    run("Training", **outer, initialize=[nested, "$monai.utils.set_determinism(seed=@seed)"])
     for name in ("inner", "outer"):
         assert read_json(tmp_path / name / "config.json")["output_dir"] == str(tmp_path / name)
         assert (tmp_path / name / "model.pt").exists()
-    assert parser_at_work() is None
 
 
 def test_a_mistyped_key_is_refused_inside_another_run(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "nesting", HERE)
     inner = options("wbc", tmp_path / "inner", epoch=3)
-    outer = options("wbc", tmp_path / "outer", run=[{"_target_": "nesting.note_run", "name": "outer", **inner}])
+    outer = options("wbc", tmp_path / "outer", initialize=[{"_target_": "nesting.train_inside", **inner}])
     with pytest.raises(monai_iels.runs.RunError, match="unknown key 'epoch': did you mean 'epochs'"):
-        run(configs("wbc", "train"), **outer)
+        run("Training", **outer)
     assert not (tmp_path / "inner").exists()
+
+
+def test_no_class_of_monai_is_changed(tmp_path):
+    """A config that other people wrote is parsed by MONAI alone, whatever was imported and has run."""
+    run("Training", **options("wbc", tmp_path, epochs=1))
+    for kind in (ConfigParser, ConfigWorkflow):
+        own = [value for value in vars(kind).values() if callable(value)]
+        assert {function.__module__.split(".")[0] for function in own if hasattr(function, "__module__")} <= {"monai"}
 
 
 def test_a_run_that_ends_leaves_the_lock_of_another_alone(tmp_path):
     folder = RunFolder(tmp_path / "first")
     with folder.locked():
-        run(configs("wbc", "train"), **options("wbc", tmp_path / "second", epochs=1))
+        run("Training", **options("wbc", tmp_path / "second", epochs=1))
         with pytest.raises(Timeout):
             FileLock(tmp_path / "first" / ".training.lock").acquire(timeout=0)
         with pytest.raises(ValueError, match="another training is running in"), folder.locked():
@@ -90,9 +95,9 @@ def test_a_run_that_ends_leaves_the_lock_of_another_alone(tmp_path):
 def test_a_run_leaves_the_process_as_it_was(tmp_path):
     hook, handlers = sys.excepthook, list(logging.getLogger("monai_iels").handlers)
     overrides = options("wbc", tmp_path, epochs=1)
-    run(configs("wbc", "train"), logging_file=False, **overrides)
+    run("Training", logging_file=False, **overrides)
     with pytest.raises(monai_iels.runs.RunError):
-        run(configs("wbc", "train"), logging_file=False, **overrides, epoch=3)
+        run("Training", logging_file=False, **overrides, epoch=3)
     assert sys.excepthook is hook
     assert logging.getLogger("monai_iels").handlers == handlers
     assert "epoch 1/1" in (tmp_path / "training.log").read_text()
@@ -101,45 +106,41 @@ def test_a_run_leaves_the_process_as_it_was(tmp_path):
 def test_keys_of_your_own_are_known_when_you_say_so(tmp_path):
     overrides = options("wbc", tmp_path, my_key=3)
     with pytest.raises(monai_iels.runs.RunError, match="unknown key 'my_key'"):
-        create_workflow(config_file=configs("wbc", "train"), **overrides)
-    parser = create_workflow(config_file=configs("wbc", "train"), **overrides, known_keys=["my_key"]).parser
+        prepare("Training", **overrides)
+    parser = prepare("Training", **overrides, known_keys=["my_key"]).parser
     assert parser.get_parsed_content("my_key") == 3
 
 
 def test_keys_of_your_own_are_known_to_what_follows_a_training(tmp_path, capsys):
     """Evaluation by the file that the training wrote, and prediction; the layer that never works fully is announced."""
     own = {"my_key": 3, "known_keys": ["my_key"]}
-    run(configs("wbc", "train"), **options("wbc", tmp_path, epochs=1, iel_warmup=4, iel_gain=15), **own)
+    run("Training", **options("wbc", tmp_path, epochs=1, iel_warmup=4, iel_gain=15), **own)
     assert "The layer warms up for 4 epochs, but the training has only 1" in capsys.readouterr().out
     evaluate, inference = (read_json(tmp_path / f"{name}.json") for name in ("evaluate", "inference"))
     assert evaluate["my_key"] == 3
     run(**evaluate, logging_file=False)
     assert (tmp_path / "evaluation" / "cases.csv").exists()
     Image.fromarray(np.zeros((40, 40, 3), np.uint8)).save(tmp_path / "image.png")
-    run(**inference, logging_file=False, dataset_dir=str(tmp_path / "image.png"), **own)
+    run(**inference, logging_file=False, dataset_dir=str(tmp_path / "image.png"))
     assert (tmp_path / "predictions" / "image_label.png").exists()
 
 
-def test_two_bundles_in_one_process_use_their_own_scripts(tmp_path):
-    """Each bundle's module is loaded by its path, so that neither shadows the other, in any order."""
+def test_two_bundles_in_one_process_use_their_own_configs(tmp_path):
+    """Neither shadows the other, in any order: their labels have other values."""
     Image.fromarray(np.zeros((40, 40, 3), np.uint8)).save(tmp_path / "image.png")
-    for name in ("one", "two"):
+    small = {"features": [4] * 6, "image_size": [32, 32]}
+    for name, value in (("one", 10), ("two", 20)):
         shutil.copytree(BUNDLES / "wbc", tmp_path / name)
-        script = tmp_path / name / "scripts" / "prediction.py"
-        script.write_text(script.read_text() + f'\n\nOWNER = "{name}"\n')
-        network = ConfigParser(ConfigParser.load_config_file(configs("wbc", "inference")[0]) | {"features": [4] * 6})
-        (tmp_path / name / "eval").mkdir()
-        torch.save(network.get_parsed_content("network_def").state_dict(), tmp_path / name / "eval" / "model.pt")
-    for name in ("one", "two", "one"):
-        workflow = run(
-            str(tmp_path / name / "configs" / "inference.json"),
-            bundle_root=str(tmp_path / name),
-            dataset_dir=str(tmp_path / "image.png"),
-            features=[4] * 6,
-            image_size=[32, 32],
-        )
-        assert workflow.parser.get_parsed_content("script")["OWNER"] == name
-        assert (tmp_path / name / "eval" / "predictions" / "image_label.png").exists()
+        file = tmp_path / name / "configs" / "inference.json"
+        config = {**read_json(file), **small, "label_values": [value] * 3}
+        write_json(config, file)
+        (tmp_path / name / "models").mkdir()
+        weights = ConfigParser(config).get_parsed_content("network_def").state_dict()
+        torch.save(weights, tmp_path / name / "models" / "model.pt")
+    for name, value in (("one", 10), ("two", 20), ("one", 10)):
+        run("Inference", bundle_root=str(tmp_path / name), dataset_dir=str(tmp_path / "image.png"))
+        label = Image.open(tmp_path / name / "eval" / "image_label.png")
+        assert np.unique(label).tolist() == [value]
 
 
 # rules
@@ -148,7 +149,7 @@ def test_two_bundles_in_one_process_use_their_own_scripts(tmp_path):
 @pytest.fixture(scope="module")
 def values():
     parser = ConfigParser(ConfigParser.load_config_file(configs("wbc", "train")[0]))
-    return {key: parser.get_parsed_content(key) for key in (*RULES, "track")}
+    return {key: parser.get_parsed_content(key) for key in TRAINING}
 
 
 LIMITS = [
@@ -175,9 +176,9 @@ LIMITS = [
 
 @pytest.mark.parametrize(("key", "accepted", "refused"), LIMITS)
 def test_the_limits_of_a_setting(key, accepted, refused, values):
-    check_rules(RULES, {**values, key: accepted})
-    with pytest.raises(monai_iels.runs.RunError, match=f"--{key} must be"):
-        check_rules(RULES, {**values, key: refused})
+    check_rules(TRAINING, {**values, key: accepted})
+    with pytest.raises(ValueError, match=f"--{key} must be"):
+        check_rules(TRAINING, {**values, key: refused})
 
 
 # the folder of a run
