@@ -31,9 +31,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from monai.bundle import create_workflow
 from PIL import Image
 
+from monai_iels import Training
 from monai_iels.tracking import local_database
 
 BUNDLE = Path(__file__).parents[1] / "bundles" / "wbc"
@@ -43,8 +43,8 @@ FEATURES = [16, 32, 64, 128, 256, 16]
 def main() -> None:
     """Train, serve, and print a table."""
     with tempfile.TemporaryDirectory() as folder:
-        train(folder)
         uri = local_database(folder)
+        train(folder, uri)
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
@@ -65,13 +65,10 @@ def main() -> None:
             os.killpg(server.pid, signal.SIGTERM)
 
 
-def train(folder: str) -> None:
+def train(folder: str, tracking_uri: str) -> None:
     """Train one epoch of a small network, and register it."""
-    overrides: dict[str, Any] = {"bundle_root": str(BUNDLE), "output_dir": folder, "features": FEATURES, "epochs": 1}
-    overrides |= {"sample_count": 20, "register_model": "cells"}
-    workflow = create_workflow(config_file=str(BUNDLE / "configs" / "train.json"), **overrides)
-    workflow.run()
-    workflow.finalize()
+    settings: dict[str, Any] = {"output_dir": folder, "features": FEATURES, "epochs": 1, "sample_count": 20}
+    Training(BUNDLE, tracking_uri=tracking_uri, register_model="cells", **settings).run()
 
 
 def measure(address: str, group: int) -> None:

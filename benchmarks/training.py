@@ -25,8 +25,8 @@ from unittest import mock
 
 import torch
 from ignite.engine import Events
-from monai.bundle import create_workflow
 
+from monai_iels import Training
 from monai_iels.handlers import Tracking
 from monai_iels.tracking import _delivery_thread
 
@@ -58,30 +58,22 @@ def main() -> None:
             )
 
 
-def workflow(name: str, folder: str, **overrides: object) -> object:
-    """Return a bundle's workflow on its synthetic sample, without validation."""
-    common = {
-        "bundle_root": str(BUNDLES / name),
-        "output_dir": f"{folder}/{name}",
-        "epochs": 1000,
-        "val_interval": 1000,
-    }
-    return create_workflow(
-        config_file=str(BUNDLES / name / "configs" / "train.json"), logging_file=False, **{**common, **overrides}
-    )
+def workflow(name: str, folder: str, **overrides: Any) -> Training:
+    """Return a bundle's training on its synthetic sample, without validation."""
+    common = {"output_dir": f"{folder}/{name}", "epochs": 1000, "val_interval": 1000}
+    run = Training(BUNDLES / name, **{**common, **overrides})
+    run.initialize()
+    return run
 
 
 def bundle_over_loop(features: list[int], images: int, epochs: int, folder: str) -> float:
     """Return the time of a bundle's epoch over that of a plain loop with the same tensors, network and loss."""
     run = workflow("wbc", folder, features=features, sample_count=images, epochs=epochs + 1, val_interval=epochs + 1)
-    parser = run.parser
-    trainer, network, loss, optimizer = (
-        parser.get_parsed_content(key) for key in ("train#trainer", "network", "loss", "optimizer")
-    )
-    cases = parser.get_parsed_content("train#dataset")
+    trainer, network, loss, optimizer = (run[key] for key in ("train#trainer", "network", "loss", "optimizer"))
+    cases = run["train#dataset"]
     image = torch.stack([case["image"].as_tensor() for case in cases])
     label = torch.stack([case["label"].as_tensor() for case in cases])
-    batch = parser.get_parsed_content("batch_size")
+    batch = run["batch_size"]
     times: dict[str, list[float]] = {"bundle": [], "loop": []}
 
     def loop(engine: object) -> None:
@@ -126,7 +118,7 @@ def tracked_over_untracked(features: list[int], images: int, epochs: int, folder
         mock.patch.object(Tracking, "record", timed("handler", Tracking.record, clock)),
         mock.patch.object(_delivery_thread, "deliver_pending", timed("delivery", deliver_pending, time.thread_time)),
     ):
-        trainer = run.parser.get_parsed_content("train#trainer")
+        trainer = run["train#trainer"]
         marks: list[tuple[float, float]] = []  # after the first epoch, which has opened the database once for all
         for epoch in (1, epochs + 1):
             trainer.add_event_handler(
@@ -139,9 +131,9 @@ def tracked_over_untracked(features: list[int], images: int, epochs: int, folder
 
 def layer_over_none(name: str, features: list[int], size: list[int], repeats: int, folder: str) -> float:
     """Return the time of a training step with the layer over that of one without, taken in turn."""
-    parser = workflow(name, folder, features=features, sample_count=6, image_size=size).parser
-    network, loss, optimizer = (parser.get_parsed_content(key) for key in ("network", "loss", "optimizer"))
-    case = parser.get_parsed_content("train#dataset")[0]
+    run = workflow(name, folder, features=features, sample_count=6, image_size=size)
+    network, loss, optimizer = (run[key] for key in ("network", "loss", "optimizer"))
+    case = run["train#dataset"][0]
     image, label = (case[key].as_tensor()[None] for key in ("image", "label"))
     layer = network.layer
     times: dict[bool, list[float]] = {True: [], False: []}

@@ -560,7 +560,7 @@ def test_inference_of_volumes_in_the_source_geometry(form, trained, tmp_path):
 
 
 def test_the_first_case_is_tried_on_the_device_of_the_training(tmp_path):
-    """A GPU, for which torch's device without data stands in: values there cannot be looked at, as the sentence says."""
+    """A GPU, for which the device without data stands in: values there cannot be looked at, so the trial fails."""
     seen = []
     workflow = prepare("Training", **options("wbc", tmp_path / "out", device="meta"))
     workflow["train#loss"].register_forward_pre_hook(lambda _, inputs: seen.extend(x.device.type for x in inputs))

@@ -32,7 +32,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from PIL import Image
 
-from monai_iels.data import SOURCES, Source, as_mask, as_rgb, read_file
+from monai_iels.data import SOURCES, Source, as_mask, read_file
 from monai_iels.data._labels import LabelValues
 from monai_iels.images import format_of
 from monai_iels.pictures import color_of
@@ -72,7 +72,8 @@ def sheet(source: Source, roots: list[Path], cache: Path, file: Path) -> None:
     for rows, root in zip(axes.reshape(len(roots), 2, columns), roots, strict=True):
         cases = source.read(root, cache_dir=cache)["training"]
         for column, case in enumerate(cases[:: max(1, len(cases) // columns)][:columns]):
-            image, label = pixels(str(case["image"]), as_rgb), pixels(str(case["label"]), as_mask)
+            image = pixels(str(case["image"]), lambda picture: picture.convert("RGB"))
+            label = pixels(str(case["label"]), as_mask)
             image = np.clip(image / np.percentile(image, 99.5), 0, 1)
             rows[0, column].imshow(image, cmap="gray")
             show_label(rows[1, column], image, label, source)

@@ -38,22 +38,23 @@ def bundles() -> str:
     changes = {name: yaml.safe_load((BUNDLES / name / "dataset.yaml").read_text("utf-8")) for name in names}
     lines = [
         "# Keys of the bundles\n",
-        "Override any key on the command line with `--KEY VALUE`. To unset one, type `None` there, and `null` in a "
-        "YAML file. Keys without a meaning combine other keys.\n",
+        "Override any key on the command line with `--KEY VALUE`. To unset one, type `null`. Keys without a meaning "
+        "combine other keys. `resume` and the like are [parameters of the workflow](python/bundle.md).\n",
     ]
     for config in ("train", "evaluate", "inference", "multi_gpu_train"):
         text = (BUNDLES / "shared" / f"{config}.yaml").read_text("utf-8")
         content = yaml.safe_load(text)
         meanings = dict(re.findall(r"^(\w+):.*?  # (.+)$", text, re.MULTILINE))
+        changed = {name: {**changes[name], **changes[name].get(config, {})} for name in names}  # inference has its own
         lines += [
             f"## {config}\n",
             "| key | meaning | default | other defaults |",
             "|---|---|---|---|",
         ]
         for key, value in content.items():
-            if key in ("imports", "initialize", "known_keys", "run", "finalize"):
+            if key in ("imports", "initialize", "run", "finalize"):
                 continue
-            own = {name: shown(changes[name][key]) for name in names if key in changes[name]}
+            own = {name: shown(changed[name][key]) for name in names if key in changed[name]}
             others = [f"{name} {text}" for name, text in own.items() if text != shown(value)]
             lines.append(f"| `{key}` | {meanings.get(key, '')} | {shown(value)} | {', '.join(others)} |")
         lines.append("")
