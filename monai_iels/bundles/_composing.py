@@ -141,7 +141,7 @@ def _about_network(train: Mapping[str, Any]) -> dict[str, str]:
     if target.endswith(".BasicUNet"):
         row = f"| `features` | {train['features']} | widths of the U-Net; narrower ones train faster |\n"
         return {"network": "a plain MONAI `BasicUNet`; prediction does not need monai_iels", "features": row}
-    needs = "needs this package, too" if target.startswith("monai_iels.") else "does not need monai_iels"
+    needs = "needs this package, too, or the exported network" if target.startswith("monai_iels.") else "does not need monai_iels"
     row = f"| `network_def` | `{target}` | the network |\n"
     return {"network": f"made by `{target}`, without the layer; prediction {needs}", "features": row}
 

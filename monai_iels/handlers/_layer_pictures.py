@@ -58,7 +58,7 @@ class LayerPictures:
     output_dir: str
     network: torch.nn.Module
     layer: InverseEvolutionLayer
-    evolved: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+    evolved: Callable[..., Any]
     inferer: Callable[..., torch.Tensor]
     training: Any
     validation: Any

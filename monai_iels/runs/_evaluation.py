@@ -23,7 +23,7 @@ from monai_iels.data import check_labels
 from monai_iels.handlers import EvaluationReport
 from monai_iels.runs._error_sentences import one_sentence
 from monai_iels.runs._weights import check_weights
-from monai_iels.runs._workflow import BundleRun, check_writable
+from monai_iels.runs._workflow import BundleRun, check_writable, warn_if_synthetic
 from monai_iels.settings import TRAINING
 
 
@@ -65,6 +65,7 @@ class Evaluation(BundleRun):
     def run(self) -> None:
         """Evaluate."""
         self.ready()
+        warn_if_synthetic(self["dataset_dir"])
         check_labels(
             self["datalists"], self["label_keys"], self["label_reader"], self["label_values"], self["ignored_values"]
         )

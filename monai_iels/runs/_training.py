@@ -27,12 +27,13 @@ import torch
 from monai.bundle import ConfigParser
 from monai.config import PathLike
 from monai.networks.utils import eval_mode
+from torch import nn
 
 from monai_iels import registry
 from monai_iels._terminal import bundle_command, first_line, shown
 from monai_iels.data import SYNTHETIC, check_labels
 from monai_iels.handlers import LayerPictures, Tracking, TrainingCheckpoint
-from monai_iels.layers import apply_layer
+from monai_iels.layers import InverseEvolutionLayer, apply_layer
 from monai_iels.losses import IELLoss
 from monai_iels.run_folder import RunFolder
 from monai_iels.runs._error_sentences import one_sentence
@@ -40,7 +41,7 @@ from monai_iels.runs._keys import NOT_SETTINGS, is_plain, self_contained, traini
 from monai_iels.runs._resume import CASES, check_resumed
 from monai_iels.runs._run_description import cases_digest, describe_run
 from monai_iels.runs._weights import load_pretrained
-from monai_iels.runs._workflow import BundleRun, check_writable
+from monai_iels.runs._workflow import BundleRun, check_writable, warn_if_synthetic
 from monai_iels.settings import TRAINING
 
 logger = logging.getLogger(__name__)
@@ -155,10 +156,7 @@ class Training(BundleRun):
         if idist.get_rank() > 0:
             return
         check_writable(self["output_dir"], "output_dir")
-        if self["dataset_dir"] == SYNTHETIC:
-            logger.warning(
-                "=== SYNTHETIC IMAGES, not real ones. Set --dataset_dir to the folder of the real data set. ==="
-            )
+        warn_if_synthetic(self["dataset_dir"])
         epochs, warmup = self["epochs"], self["iel_warmup"]
         if self["iel_steps"] and warmup >= epochs:
             logger.warning(
@@ -192,12 +190,21 @@ class Training(BundleRun):
 
     def _check_layer(self) -> None:
         """Refuse a training without its layer, or with one that would see pixels without a label."""
+        kinds = {"layer": InverseEvolutionLayer, "trained_network": nn.Module, "train#loss": nn.Module}
+        for key, kind in kinds.items():
+            if not isinstance(self[key], kind):
+                raise ValueError(f"{key} must be a component of type {kind.__name__}, with _target_, got {self[key]!r}")
         if not self["layer"].steps:
             return
         is_behind = self._has_layer("trained_network")
         if is_behind == self._has_layer("train#loss"):
             found = "both behind the network and in the loss" if is_behind else "neither behind the network nor in the loss"
             raise ValueError(f"the layer is {found}; choose one of trained_network and train#loss, or set iel_steps to 0")
+        if self["layer"].needs_image and not is_behind:
+            raise ValueError(
+                f"{type(self['layer'].evolution).__name__} needs the image, which is not known in the loss; put the layer "
+                "behind the network, or choose another evolution"
+            )
         if is_behind and self["ignored_values"]:
             raise ValueError(
                 "with ignored_values the layer must be in the loss, which knows these pixels; set trained_network to "
@@ -214,9 +221,11 @@ class Training(BundleRun):
         tracking = self.handler("train#handlers", Tracking)
         tracking.enabled = options["track"]
         tracking.resume = options["resume"]
-        tracking.tracking_uri = options["tracking_uri"]
+        tracking.bundle_root = str(self["bundle_root"])
+        tracking.tracking_uri = options["tracking_uri"] or tracking.tracking_uri
         tracking.experiment_name = options["experiment_name"]
-        tracking.run_name = options["run_name"] or tracking.run_name
+        if options["run_name"]:
+            tracking.run_name = options["run_name"] + ("-synthetic" if self["dataset_dir"] == SYNTHETIC else "")
         tracking.system_metrics = options["system_metrics"]
         if options["track"] and idist.get_rank() == 0:
             metadata = self.parser.get(ConfigParser.meta_key, {})

@@ -24,16 +24,16 @@ from monai.bundle import ConfigWorkflow
 from monai.config import PathLike
 from monai.utils import ensure_tuple
 
+from monai_iels.data import SYNTHETIC
 from monai_iels.runs._error_sentences import one_sentence
 from monai_iels.runs._keys import CONFIGS, check_keys, keys_of
 from monai_iels.settings import RUN, Rule, as_typed, check_rules
 from monai_iels.tracking import remember_secrets, without_secrets
 
+logger = logging.getLogger(__name__)
 Handler = TypeVar("Handler")
 
 _ADDRESS = r"(https?|sqlite|postgresql|mysql|mssql|databricks(-uc)?)(\+\w+)?:|databricks$"
-
-
 _OF_CONFIGS_ALONE = ("init_id", "run_id", "final_id", "run", "tracking")
 
 
@@ -70,16 +70,20 @@ class BundleRun(ConfigWorkflow):
                 raise ValueError(f"--{key} is for configs alone; leave it out, or give --config_file and no --workflow_name")
         options = {key: as_typed(value) for key, value in options.items()}
         check_rules({key: RUN[key] for key in options}, options)
-        folder = Path(bundle_root) / "configs"
+        folder = Path(str(bundle_root)) / "configs"
         files = [folder / f"{name}.json" for name in configs]
         if not all(file.is_file() for file in files):
             wanted = " and ".join(f"configs/{file.name}" for file in files)
             raise ValueError(f"--bundle_root must be the folder of a bundle, with {wanted} in it, got '{bundle_root}'")
-        given = files if config_file is None else ensure_tuple(config_file)
-        super().__init__([str(file) for file in given], workflow_type=self.kind, bundle_root=str(bundle_root), **settings)
+        given = [str(file) for file in (files if config_file is None else ensure_tuple(config_file))]
+        for file in given:
+            if not Path(file).is_file():
+                raise ValueError(f"--config_file must be a file, or a list of files, got '{file}'")
+        super().__init__(given, workflow_type=self.kind, bundle_root=str(bundle_root), **settings)
         self.options = {**options, "tracking_uri": checked_address(options.get("tracking_uri"))}
         self.known_keys = ensure_tuple(known_keys)
         hide_secrets(self.parser.get())
+        logging.getLogger("monai.bundle.scripts").addFilter(_is_without_address)
 
     def __getitem__(self, key: str) -> Any:
         """Return what the config holds or builds under a key."""
@@ -126,6 +130,12 @@ def check_writable(folder: str, option: str) -> None:
         ) from None
 
 
+def warn_if_synthetic(dataset_dir: str) -> None:
+    """Say loudly that images are not real."""
+    if dataset_dir == SYNTHETIC:
+        logger.warning("=== SYNTHETIC IMAGES, not real ones. Set --dataset_dir to the folder of the real data set. ===")
+
+
 def checked_address(uri: str | None) -> str | None:
     """Return the address of a tracking server without user name and password, which this process remembers.
 
@@ -137,7 +147,6 @@ def checked_address(uri: str | None) -> str | None:
     if not re.match(_ADDRESS, str(uri)):
         shown = without_secrets(str(uri))
         raise ValueError(f"--tracking_uri must be an address such as http://HOST:5000, got {shown}")
-    logging.getLogger("monai.bundle.scripts").addFilter(_is_without_address)
     return remember_secrets(uri)
 
 
