@@ -99,12 +99,11 @@ def _no_program_outlives_its_test():
 @pytest.fixture(scope="session")
 def tracked(server, tmp_path_factory):
     """Train with noise against the server, and evaluate."""
-    from helpers import configs, run
+    from helpers import run
     from servers import options
 
     output = tmp_path_factory.mktemp("tracked") / "out"
     overrides = options("wbc", output, noise_fraction=0.2, tracking_uri=server.uri, pictures=True)
-    overrides["experiment_name"] = "end to end"
-    run(configs("wbc", "train"), **overrides, system_metrics=True)
-    run(configs("wbc", "train", "evaluate"), **overrides)
+    run("Training", **overrides, experiment_name="end to end", system_metrics=True)
+    run("Evaluation", **overrides)
     return output

@@ -23,7 +23,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import mlflow
-from helpers import configs, new_database, words
+from helpers import new_database, words
 from helpers import options as small_options
 from programs import Program, free_port
 
@@ -78,17 +78,29 @@ class Gate:
         class Handler(BaseHTTPRequestHandler):
             def forward(self):
                 time.sleep(delay)
-                body = self.rfile.read(int(self.headers.get("Content-Length", 0))) or None
+                body = self.read_body()
                 if self.headers.get("Authorization") != wanted:
                     return self.answer(401, b"who are you?", {})
                 if gate.missing in self.path:
                     return self.answer(404, b"not found", {})
-                request = urllib.request.Request(server.uri + self.path, body, dict(self.headers), method=self.command)
+                headers = {name: self.headers[name] for name in self.headers if name != "Transfer-Encoding"}
+                request = urllib.request.Request(server.uri + self.path, body, headers, method=self.command)
                 try:
                     with urllib.request.urlopen(request) as reply:
                         return self.answer(reply.status, reply.read(), reply.headers)
                 except urllib.error.HTTPError as error:
                     return self.answer(error.code, error.read(), error.headers)
+
+            def read_body(self):
+                """Read what was sent, with its length or, as for an empty file, in chunks."""
+                if "Transfer-Encoding" not in self.headers:
+                    return self.rfile.read(int(self.headers.get("Content-Length", 0))) or None
+                chunks = []
+                while size := int(self.rfile.readline(), 16):
+                    chunks.append(self.rfile.read(size))
+                    self.rfile.readline()
+                self.rfile.readline()
+                return b"".join(chunks)
 
             def answer(self, status, body, headers):
                 self.send_response(status)
@@ -147,5 +159,5 @@ def steps_of(uri, run_id, metric):
 def start_process(output, *arguments, cwd=None, **overrides):
     """Start a training in another process."""
     small = words(options("wbc", output, **overrides))
-    command = ["run", "--config_file", *configs("wbc", "train"), *small, *arguments]
+    command = ["run", "--workflow_name", "monai_iels.Training", *small, *arguments]
     return Program("monai.bundle", *command, stdout=f"{output}.log", cwd=cwd)

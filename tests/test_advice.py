@@ -13,16 +13,18 @@
 
 import csv
 import math
+import shlex
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import yaml
-from helpers import BUNDLES, FEATURES, options
-from monai.bundle import ConfigParser, create_workflow
+from helpers import BUNDLES, options, words
+from monai.bundle import ConfigParser
 from monai.data import MetaTensor
 from PIL import Image
+from programs import Program
 
 from monai_iels import BiteLabel, CorruptLabel, GrowLabel, MarkovLabel, PolygonLabel, WobbleLabel
 from monai_iels.advice import advise, labels_in_folder, labels_of_bundle, labels_of_source
@@ -43,6 +45,7 @@ from monai_iels.advice._settings import settings_for
 from monai_iels.advice._signs import Repeats, gaps_of, measure, odd_slices, specks_of
 from monai_iels.cli import main
 from monai_iels.data import SOURCES
+from monai_iels.run_folder import RunFolder
 from monai_iels.study import read_study
 from monai_iels.study._definition import check_overrides
 
@@ -264,15 +267,20 @@ def test_the_command_prints_and_writes_what_trains(cells, tmp_path, monkeypatch,
     names = ["U-Net", "flips", "generalized cross-entropy", "U-Net + heat layer", "majority filter"]
     assert list(study.variants) == names
 
-    files = [str(BUNDLES / "wbc" / "configs" / "train.json"), str(out / "override.yaml")]
     assert len(yaml.safe_load((out / "override.yaml").read_text("utf-8"))["augmentation"]) == 2
-    small = options("wbc", tmp_path / "run", dataset_dir=str(root), features=FEATURES, epochs=1)
-    workflow = create_workflow(config_file=files, workflow_type="train", **small)
-    workflow.run()
-    flips = workflow.parser.get_parsed_content("augmentation")
-    assert [flip.flipper.spatial_axis for flip in flips] == [0, 1]
-    assert workflow.parser.get_parsed_content("layer").steps == 0
-    assert (tmp_path / "run" / "model.pt").exists()
+    (line,) = [line for line in printed.splitlines() if "--workflow_name monai_iels.Training" in line]
+    command = shlex.split(line)[2:]  # without python -m
+    small = options("wbc", out / "training", epochs=1)
+    for key in ("bundle_root", "output_dir"):
+        assert Path(command[command.index(f"--{key}") + 1]).resolve() == Path(small.pop(key))
+    process = Program(*command, *words(small), stdout=tmp_path / "log")
+    assert process.wait() == 0, (tmp_path / "log").read_text()
+    trained = RunFolder(out / "training")
+    parser = ConfigParser(trained.read_config())
+    assert [flip.flipper.spatial_axis for flip in parser.get_parsed_content("augmentation")] == [0, 1]
+    assert parser.get_parsed_content("layer").steps == 0
+    assert parser["dataset_dir"] == str(root)
+    assert trained.best_weights.exists()
 
 
 def test_the_command_finds_labels_and_says_how_to_go_on(cells, tmp_path, monkeypatch, capsys):

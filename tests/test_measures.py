@@ -72,7 +72,7 @@ def test_a_new_measure_is_one_row_and_one_handler(tmp_path, capsys, titles):
     config = json.loads(file.read_text())
     config["validate"]["additional_metrics"][SURFACE_DICE.name] = HANDLER
     file.write_text(json.dumps(config))
-    run(str(file), **options("wbc", training.path, epochs=8, learning_rate=0.03) | {"bundle_root": str(bundle)})
+    run("Training", **options("wbc", training.path, epochs=8, learning_rate=0.03) | {"bundle_root": str(bundle)})
     values = training.read_history()[SURFACE_DICE.name]
     assert values.between(0, 1).all()
     assert values.iloc[-1] > 0.1

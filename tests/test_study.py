@@ -21,6 +21,8 @@ import shutil
 import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from inspect import signature
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -30,21 +32,23 @@ import programs
 import pytest
 import torch
 from filelock import FileLock
-from helpers import BUNDLES, FEATURES, history, new_database, run
+from helpers import BUNDLES, FEATURES, history, new_database, options, prepare, run
 from monai.bundle import ConfigParser
 from monai.data import MetaTensor
 from monai.transforms import Compose
 from programs import Program, start_helper
 from servers import Gate, files_with, wait_for
 
+from monai_iels import Training
+from monai_iels._files import write_json
 from monai_iels.cli import main
 from monai_iels.study import Study, read_results, read_study, select_variants
 from monai_iels.study._definition import check_overrides, presets
 from monai_iels.study._folder import StudySummary
-from monai_iels.study._plan import make_plan, write_summary
+from monai_iels.study._plan import check_unchanged, make_plan, write_summary
 from monai_iels.study._processes import TrainingProcesses
 from monai_iels.study._report import _as_code, _as_text
-from monai_iels.study._running import _outcomes, _terminable
+from monai_iels.study._running import _outcomes, _prepare_data, _terminable
 from monai_iels.tracking import Journal, local_database
 
 STUDIES = sorted(BUNDLES.glob("*/studies/*.yaml"))
@@ -194,7 +198,7 @@ def test_the_same_seed_gives_the_same_numbers(tiny, tmp_path):
     _, out, _ = tiny
     arguments = json.loads((out / "u-net-layer" / "seed-1" / "arguments.json").read_text())
     arguments.update(output_dir=str(tmp_path), track=False, run_tags={})
-    run(arguments.pop("config_file"), **arguments)
+    run(**arguments)
     again, before = (history(folder) for folder in (tmp_path, out / "u-net-layer" / "seed-1"))
     assert [row["val_mean_dice"] for row in again] == [row["val_mean_dice"] for row in before]
 
@@ -319,6 +323,7 @@ def test_pictures_can_be_left_out(tiny, tmp_path):
 
 LIVE, SCRIPT = '=HYPERLINK("http://x")', "<script>alert(1)</script>"
 KILL = "__import__('os').kill(__import__('os').getpid(), 9)"
+KILL_LATER = f"lambda self, pred, label: {KILL} if pred.requires_grad else None"
 
 
 @pytest.fixture(scope="module")
@@ -328,7 +333,7 @@ def hostile(server, tmp_path_factory):
     short = {**TINY, "epochs": 1}
     variants = {
         LIVE: short,
-        SCRIPT: {**short, "loss": f"$lambda pred, label: {KILL} if pred.requires_grad else None"},
+        SCRIPT: {**short, "loss": f"$type('Loss', (torch.nn.Module,), {{'forward': {KILL_LATER}}})()"},
         "`a` *b*": {**short, "loss": f"${KILL}"},
     }
     file = write_study(folder / "s.yaml", variants, seeds=1)
@@ -546,6 +551,19 @@ def test_every_variant_can_be_built(file):
         assert parser.get_parsed_content("optimizer").param_groups
 
 
+@pytest.mark.filterwarnings("ignore:.*amplifies up to")
+@pytest.mark.parametrize("file", STUDIES, ids=lambda file: f"{file.parts[-3]}-{file.stem}")
+def test_a_training_accepts_every_variant(file, tmp_path):
+    """Its keys, its values, and where its layer is."""
+    found = read_study(file)
+    for overrides in found.variants.values():
+        small = options(found.bundle.name, tmp_path, **presets(found.bundle)["cpu"]) | overrides
+        small |= {"features": FEATURES, "device": "cpu"}
+        if "network_def" in small:  # of cityscapes, whose networks need an extra that is not installed
+            small = {key: value for key, value in small.items() if not key.startswith("network_def#")}
+        prepare("Training", **small)._check_layer()
+
+
 def test_the_variants_of_the_quickstart_differ_in_the_layer_alone():
     study = read_study(BUNDLES / "wbc" / "studies" / "quickstart.yaml")
     without, with_layer = study.variants.values()
@@ -603,6 +621,52 @@ def test_a_preset_is_checked_as_a_variant_is(tmp_path, capsys, key, message):
     assert main(["study", "run", str(file), "--preset", "cpu", "--output_dir", str(tmp_path / "out")]) == 1
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+OF_THE_STUDY = {"bundle_root", "experiment_name", "resume", "run_name", "run_tags", "track", "tracking_uri"}
+
+
+@pytest.mark.parametrize("key", sorted(signature(Training).parameters.keys() - {"config_file", "settings"}))
+def test_a_variant_may_set_what_a_training_takes(key, tmp_path):
+    for mistyped, sentence in (False, f"'{key}' is set by the study itself"), (True, f"unknown key '{key}s': did you"):
+        study = Study("s", BUNDLES / "wbc", {"a": {key + "s" * mistyped: "x"}}, [0], tmp_path / "s.yaml")
+        refused = mistyped or key in OF_THE_STUDY
+        with pytest.raises(ValueError, match=sentence) if refused else nullcontext():
+            check_overrides(study)
+
+
+def test_a_variant_may_have_keys_of_its_own(tmp_path):
+    own = {"known_keys": ["width"], "width": 4, "features": "$[@width] * 6"}
+    check_overrides(Study("s", BUNDLES / "wbc", {"a": own}, [0], tmp_path / "s.yaml"))
+    assert prepare("Training", **options("wbc", tmp_path, **own))["features"] == [4] * 6
+
+
+def test_parameters_of_the_run_are_no_keys_of_the_config_that_lists_the_data(tmp_path):
+    shutil.copytree(BUNDLES / "wbc" / "configs", tmp_path / "mine" / "configs")
+    preset = {**TINY, "pretrained": "%model.pt", "known_keys": "mine", "mine": 3}  # MONAI would open a file after %
+    (tmp_path / "mine" / "presets.yaml").write_text(json.dumps({"cpu": preset}))
+    study = Study("s", tmp_path / "mine", {"a": {}}, [0], tmp_path / "s.yaml")
+    plan = make_plan(study, tmp_path / "out", "cpu", "synthetic", "sqlite:///mlflow.db", 2)
+    check_overrides(study)
+    _prepare_data(plan)
+    own = {"bundle_root", "cache_dir", "dataset_dir", "mine", "output_dir"}
+    assert plan.settings.keys() == own | TINY.keys() - {"pictures"}
+    assert plan.shared.keys() - plan.settings.keys() == {
+        *("config_file", "experiment_name", "known_keys", "pictures", "pretrained", "tracking_uri", "workflow_name")
+    }
+
+
+def test_trainings_of_one_process_are_not_mixed_with_those_of_several(tmp_path):
+    study = Study("s", BUNDLES / "wbc", {"a": {}}, [0], tmp_path / "s.yaml")
+    write_study(study.file, study.variants, seeds=1)
+    one, two = (make_plan(study, tmp_path / "out", "cpu", "synthetic", None, count) for count in (1, 2))
+    for plan, other in ((one, two), (two, one)):
+        write_summary(plan)
+        (training,) = plan.trainings()
+        write_json(training.arguments, training.folder.study_arguments)
+        check_unchanged(plan)
+        with pytest.raises(ValueError, match=r"'config_file' was .* in this folder, got .*; choose another"):
+            check_unchanged(other)
 
 
 def test_the_page_names_every_study():

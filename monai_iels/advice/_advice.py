@@ -124,9 +124,8 @@ def _next_steps(folder: Path, root: Path, bundle: Path | None) -> str:
             f"--bundle bundles/mine: it then prints the commands that train. The settings are in {shown(folder)}."
         )
     place, data, home = (shlex.quote(shown(path)) for path in (folder, root, bundle))
-    files = [shown(bundle / "configs" / "train.json"), shown(folder / "override.yaml")]
-    config = f'"[{",".join(map(repr, files))}]"'
-    train = f"{module_command('monai.bundle')} run --config_file {config} --bundle_root {home} --dataset_dir {data}"
+    train = f"{module_command('monai.bundle')} run --workflow_name monai_iels.Training"
+    train += f" --args_file {place}/override.yaml --bundle_root {home} --dataset_dir {data}"
     study = f"{_command()} study run {place}/study.yaml --dataset_dir {data}"
     return (
         f"Next, train with the first of them:\n\n    {train} --output_dir {place}/training\n\n"

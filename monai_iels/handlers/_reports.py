@@ -198,14 +198,18 @@ class EvaluationReport:
             raise ValueError(
                 f"an evaluation runs in one process, got {idist.get_world_size()}; run it without torchrun"
             )
+        self.shown = [*self.classes][0 if self.include_background else 1 :]
+        engine.add_event_handler(Events.STARTED, self.start)
+        engine.add_event_handler(Events.ITERATION_COMPLETED, self.collect)
+        engine.add_event_handler(Events.COMPLETED, self.write)
+
+    def start(self, engine: Any) -> None:
+        """Begin a report; a federated client evaluates after each round."""
         self.names: list[str] = []
         self.rows: list[dict[str, Tile]] = []
         self.iou = SetIoUMetric(self.include_background, "none")
-        self.shown = [*self.classes][0 if self.include_background else 1 :]
         self.diagonals: list[float] = []
         self.units: set[str] = set()
-        engine.add_event_handler(Events.ITERATION_COMPLETED, self.collect)
-        engine.add_event_handler(Events.COMPLETED, self.write)
 
     def collect(self, engine: Any) -> None:
         """Keep the name of each case, and a small picture if there will be any."""

@@ -47,10 +47,10 @@ class Tracking:
     Args:
         output_dir: folder of the run and of its artifacts.
         report: measures the metrics of each epoch.
-        tracking_uri: address of a tracking server, by default ``MLFLOW_TRACKING_URI``; without both, all trainings with
-            bundles of one folder share the database ``mlflow/mlflow.db`` in that folder. A user name and password in
-            the address are never written.
-        bundle_root: folder of the bundle.
+        tracking_uri: address of a tracking server, by default ``MLFLOW_TRACKING_URI``, else a database. A user name and
+            password in the address are never written.
+        bundle_root: folder of the bundle; all trainings with bundles beside it share the database ``mlflow/mlflow.db``
+            there. If None, ``output_dir`` has a database of its own.
         enabled: whether to track.
         experiment_name: name of the experiment.
         run_name: beginning of the run's name; a random part follows.
@@ -63,7 +63,7 @@ class Tracking:
     output_dir: str
     report: TrainingReport
     tracking_uri: str | None = None
-    bundle_root: str = "."
+    bundle_root: str | None = None
     enabled: bool = True
     experiment_name: str = "monai_iels"
     run_name: str = "training"
@@ -95,9 +95,10 @@ class Tracking:
         name = f"{self.run_name}-{uuid.uuid4().hex[:6]}"
         self.recorder = Recorder(self.folder.tracking, self.experiment_name, name)
         files = [file for file in (self.folder.config, self.folder.start_picture) if file.exists()]
-        before = self.recorder.journal.own_address() if self.resume else None
+        resume = self.resume or engine.state.epoch > 0  # a federated client trains in rounds
+        before = self.recorder.journal.own_address() if resume else None
         address = choose_address(self.tracking_uri, self.bundle_root, self.output_dir, before)
-        self.recorder.open(address, self.description or RunDescription(), files, self.resume)
+        self.recorder.open(address, self.description or RunDescription(), files, resume)
         self.signals.catch()
 
     def record(self, engine: Any) -> None:

@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 
 from monai.bundle import ConfigParser, ReferenceResolver
 from monai.bundle.utils import ID_SEP_KEY
+from monai.utils import ensure_tuple
 
 from monai_iels._yaml import read_mapping
 from monai_iels.runs import known_keys, training_config
@@ -32,7 +33,7 @@ _CPU: Overrides = {"features": [8, 16, 32, 64, 128, 8], "epochs": 10, "learning_
 _KEYS = {"bundle", "variants", "seeds"}
 _COLUMNS = {"image", "truth", "noisy label"}
 _SET_BY_THE_STUDY = {"bundle_root", "cache_dir", "dataset_dir", "experiment_name", "output_dir", "resume"}
-_SET_BY_THE_STUDY |= {"run_name", "run_tags", "seed", "track", "tracking_uri"}
+_SET_BY_THE_STUDY |= {"run_name", "run_tags", "seed", "track", "tracking_uri", "workflow_name"}
 
 
 @dataclass(frozen=True)
@@ -152,7 +153,7 @@ def preset_for_a_gpu(bundle: Path) -> str:
 
 
 def check_overrides(study: Study) -> None:
-    """Check that the bundle's configs know every key that a variant or a preset overrides, or the key that holds it.
+    """Check that a training knows every key that a variant or a preset overrides, or the key that holds it.
 
     Raises:
         ValueError: for the first key that is unknown, or that the study sets itself.
@@ -161,8 +162,9 @@ def check_overrides(study: Study) -> None:
     places = {f"preset '{name}'": overrides for name, overrides in presets(study.bundle).items()}
     places.update({f"variant '{name}'": overrides for name, overrides in study.variants.items()})
     for place, overrides in places.items():
+        own = {"known_keys", *ensure_tuple(overrides.get("known_keys", ()))}
         for key in overrides:
             if key in _SET_BY_THE_STUDY:
                 raise ValueError(f"{study.name}, {place}: '{key}' is set by the study itself; remove it")
-            if ReferenceResolver.normalize_id(key).split(ID_SEP_KEY)[0] not in known:
+            if ReferenceResolver.normalize_id(key).split(ID_SEP_KEY)[0] not in known | own:
                 raise ValueError(f"{study.name}, {place}: {unknown_key(key, known)}")

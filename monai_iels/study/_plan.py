@@ -21,9 +21,13 @@ from typing import Any
 
 from monai_iels._files import read_json, write_json
 from monai_iels.run_folder import RunFolder
+from monai_iels.runs import training_config
+from monai_iels.settings import RUN
 from monai_iels.study._definition import Overrides, Study, presets, read_study, slug
 from monai_iels.study._folder import StudyFolder, StudySummary
 from monai_iels.tracking import Journal, choose_address, without_secrets
+
+_OF_THE_WORKFLOW = {"config_file", "known_keys", "workflow_name"}
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,11 @@ class Plan:
         """Whether the images are synthetic."""
         return self.shared["dataset_dir"] == "synthetic"
 
+    @property
+    def settings(self) -> Overrides:
+        """What of this is for the bundle's config, and not for the run."""
+        return {key: value for key, value in self.shared.items() if key not in RUN and key not in _OF_THE_WORKFLOW}
+
     def trainings(self, parent: str = "") -> list[Training]:
         """Return all trainings, seed by seed, nested under the tracked run with the id ``parent``."""
         return [self._training(variant, seed, parent) for seed in self.study.seeds for variant in self.study.variants]
@@ -101,8 +110,11 @@ def make_plan(
     if preset not in known:
         raise ValueError(f"--preset: there is no preset '{preset}'; choose from {', '.join(known)}")
     folder = StudyFolder(output_dir)
+    config = training_config(study.bundle)
+    several = {} if processes == 1 else {"config_file": [str(config), str(config.with_stem("multi_gpu_train"))]}
     shared = {
         **known[preset],
+        **several,  # tells the trainings of one process apart from those of several
         "workflow_name": "monai_iels.Training",
         "bundle_root": str(study.bundle),
         "dataset_dir": dataset_dir if dataset_dir == "synthetic" else os.path.abspath(dataset_dir),

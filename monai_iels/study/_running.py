@@ -87,7 +87,7 @@ def run_study(
 def _prepare_data(plan: Plan) -> None:
     """Check the data before the first training, and unpack or synthesize them once for all trainings."""
     parser = ConfigParser(ConfigParser.load_config_file(training_config(plan.study.bundle)))
-    parser.update(plan.shared)
+    parser.update(plan.settings)
     list_data(parser)
 
 

@@ -51,7 +51,7 @@ def first_address(typed: str | None, known: str | None) -> str:
 
 def choose_address(
     tracking_uri: str | None,
-    bundle_root: str | os.PathLike[str],
+    bundle_root: str | os.PathLike[str] | None,
     output_dir: str | os.PathLike[str],
     before: str | None = None,
 ) -> str:
@@ -63,12 +63,14 @@ def choose_address(
 
     Args:
         tracking_uri: the address that the user typed, if any.
-        bundle_root: folder of the bundle.
+        bundle_root: folder of the bundle; if None, the database is in ``output_dir``.
         output_dir: folder of the run.
         before: where a resumed run was tracked so far; it goes before the database.
     """
     if given := first_address(tracking_uri, before):
         return given
+    if bundle_root is None:
+        return local_database(output_dir)
     shared = Path(os.path.abspath(bundle_root)).parent / "mlflow"
     nearest = next((path for path in (shared / "mlflow.db", shared, shared.parent) if path.exists()), shared)
     if shared.is_file() or not os.access(nearest, os.W_OK):
