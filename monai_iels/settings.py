@@ -122,7 +122,9 @@ def number(above: float, words: str = "a number above {}") -> Rule:
 
 def _one_or_per_axis(holds: Callable[[Any], bool], words: str) -> Rule:
     def fits(value: Any, settings: Mapping[str, Any]) -> bool:
-        return each(holds, value) and len(value) == settings["spatial_dims"] if isinstance(value, list) else holds(value)
+        if isinstance(value, list):
+            return each(holds, value) and len(value) == settings["spatial_dims"]
+        return holds(value)
 
     return Rule(fits, f"{words}, or {{spatial_dims}} of them, one per axis")
 
@@ -209,7 +211,7 @@ RUN: dict[str, Rule] = {
     "tracking_uri": Rule(lambda value, _: is_text(value), "an address such as http://HOST:5000").or_none(),
     "experiment_name": _TEXT,
     "run_name": _TEXT.or_none(),
-    "run_tags": Rule(lambda value, _: isinstance(value, dict), "names with values such as \"{{'reader':'A'}}\""),
+    "run_tags": Rule(lambda value, _: isinstance(value, dict), "names with values, {{'reader':'A'}}").or_none(),
     "pretrained": _PATH.or_none(),
     "register_model": Rule(_is_model_name, "a name without / and :, and the training must be tracked").or_none(),
 }

@@ -101,6 +101,9 @@ def _config_words(chain: list[BaseException]) -> str | None:
     last = chain[-1]
     if isinstance(last, ModuleNotFoundError) and "Cannot locate" in str(last):
         return f"a component could not be built: {first_line(last)}"
+    missing = re.search(r"(?:`@|id=')([^`']+)[`'] is not (?:defined|found) in the config", "".join(map(str, chain)))
+    if missing is not None:
+        return f"the config has no key '{missing[1]}'; correct what refers to it, or leave --config_file out"
     component = re.search(r"Failed to instantiate component '([^']+)'", "".join(map(str, chain)))
     if component is not None and isinstance(last, TypeError | ValueError):
         return f"{component[1]} could not be built: {first_line(last)}"

@@ -24,7 +24,7 @@ from monai_iels.handlers import EvaluationReport
 from monai_iels.runs._error_sentences import one_sentence
 from monai_iels.runs._weights import check_weights
 from monai_iels.runs._workflow import BundleRun, check_writable, warn_if_synthetic
-from monai_iels.settings import TRAINING
+from monai_iels.settings import RUN, TRAINING
 
 
 class Evaluation(BundleRun):
@@ -58,7 +58,7 @@ class Evaluation(BundleRun):
         config_file: PathLike | Sequence[PathLike] | None = None,
         **settings: Any,
     ) -> None:
-        options = {"pictures": pictures, "track": track, "tracking_uri": tracking_uri}
+        options = {name: value for name, value in locals().items() if name in RUN}
         super().__init__(("train", "evaluate"), options, bundle_root, config_file, known_keys, **settings)
 
     @one_sentence()

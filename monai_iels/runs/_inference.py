@@ -54,9 +54,9 @@ class Inference(BundleRun):
     """Predict an image, a folder of images, a pattern, or the DICOM series in a folder.
 
     A training writes the arguments: ``python -m monai.bundle run --args_file OUT/inference.json --dataset_dir IMAGES``.
-    The labels are those of the bundle's ``inference.json`` with MONAI alone. Here damaged files and NaN are refused, but
-    do not stop the others (``problems.csv`` lists them), DICOM series are complete, no file is half written, and images
-    get an overlay.
+    The labels are those of the bundle's ``inference.json`` with MONAI alone. Here damaged files and NaN are refused,
+    but do not stop the others (``problems.csv`` lists them), DICOM series are complete, no file is half written, and
+    images get an overlay.
 
     Args:
         bundle_root: folder of the bundle.

@@ -30,7 +30,7 @@ from monai.networks.utils import eval_mode
 from torch import nn
 
 from monai_iels import registry
-from monai_iels._terminal import bundle_command, first_line, shown
+from monai_iels._terminal import bundle_command, first_line
 from monai_iels.data import SYNTHETIC, check_labels
 from monai_iels.handlers import LayerPictures, Tracking, TrainingCheckpoint
 from monai_iels.layers import InverseEvolutionLayer, apply_layer
@@ -42,7 +42,7 @@ from monai_iels.runs._resume import CASES, check_resumed
 from monai_iels.runs._run_description import cases_digest, describe_run
 from monai_iels.runs._weights import load_pretrained
 from monai_iels.runs._workflow import BundleRun, check_writable, warn_if_synthetic
-from monai_iels.settings import TRAINING
+from monai_iels.settings import RUN, TRAINING
 
 logger = logging.getLogger(__name__)
 
@@ -105,18 +105,7 @@ class Training(BundleRun):
         config_file: PathLike | Sequence[PathLike] | None = None,
         **settings: Any,
     ) -> None:
-        options = {
-            "resume": resume,
-            "pretrained": pretrained,
-            "register_model": register_model,
-            "pictures": pictures,
-            "track": track,
-            "tracking_uri": tracking_uri,
-            "experiment_name": experiment_name,
-            "run_name": run_name,
-            "run_tags": {} if run_tags is None else run_tags,
-            "system_metrics": system_metrics,
-        }
+        options = {name: value for name, value in locals().items() if name in RUN}
         by_torchrun = int(os.environ.get("WORLD_SIZE", 1)) > 1
         configs = ("train", "multi_gpu_train") if by_torchrun else ("train",)
         super().__init__(configs, options, bundle_root, config_file, known_keys, **settings)
@@ -152,7 +141,7 @@ class Training(BundleRun):
             registry.register(self["output_dir"], name, self.options["tracking_uri"])
 
     def _check_and_warn(self) -> None:
-        """See that the output folder can be written to; warn of synthetic data, and of a layer that hardly takes part."""
+        """Refuse a folder that cannot be written to; warn of synthetic data, and of a layer that hardly takes part."""
         if idist.get_rank() > 0:
             return
         check_writable(self["output_dir"], "output_dir")
@@ -198,11 +187,13 @@ class Training(BundleRun):
             return
         is_behind = self._has_layer("trained_network")
         if is_behind == self._has_layer("train#loss"):
-            found = "both behind the network and in the loss" if is_behind else "neither behind the network nor in the loss"
-            raise ValueError(f"the layer is {found}; choose one of trained_network and train#loss, or set iel_steps to 0")
+            found = "in both of them" if is_behind else "in neither of them"
+            raise ValueError(
+                f"the layer must be in trained_network or in train#loss, it is {found}; choose one, or set iel_steps: 0"
+            )
         if self["layer"].needs_image and not is_behind:
             raise ValueError(
-                f"{type(self['layer'].evolution).__name__} needs the image, which is not known in the loss; put the layer "
+                f"{type(self['layer'].evolution).__name__} needs the image, which a loss does not know; put the layer "
                 "behind the network, or choose another evolution"
             )
         if is_behind and self["ignored_values"]:
@@ -231,7 +222,7 @@ class Training(BundleRun):
             metadata = self.parser.get(ConfigParser.meta_key, {})
             settings = {**self.recorded_settings(), "pretrained": options["pretrained"]}
             found = describe_run(settings, metadata, self["layer"], self["network_def"], self["datalists"])
-            tracking.description = replace(found, tags={**found.tags, **options["run_tags"]})
+            tracking.description = replace(found, tags={**found.tags, **(options["run_tags"] or {})})
         if options["pictures"]:
             self._pictures().attach(trainer)
         return trainer

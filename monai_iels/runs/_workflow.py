@@ -67,7 +67,7 @@ class BundleRun(ConfigWorkflow):
             del settings["tracking"]
         for key in _OF_CONFIGS_ALONE:
             if key in settings:
-                raise ValueError(f"--{key} is for configs alone; leave it out, or give --config_file and no --workflow_name")
+                raise ValueError(f"--{key} is for --config_file without --workflow_name; leave it out")
         options = {key: as_typed(value) for key, value in options.items()}
         check_rules({key: RUN[key] for key in options}, options)
         folder = Path(str(bundle_root)) / "configs"
@@ -107,9 +107,7 @@ class BundleRun(ConfigWorkflow):
         """Return the handler of a kind among those of the config."""
         found = next((one for one in self[handlers] if isinstance(one, kind)), None)
         if found is None:
-            raise ValueError(
-                f"{handlers} has no {kind.__name__}, which {type(self).__name__} needs; add it, or give --config_file alone"
-            )
+            raise ValueError(f"{handlers} has no {kind.__name__}, which {type(self).__name__} needs; add it")
         return found
 
 
