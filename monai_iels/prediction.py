@@ -43,7 +43,8 @@ class Predictor:
 
     Attributes:
         spatial_dims: 2 for images, 3 for volumes.
-        preprocessing: the transforms of an image that was read.
+        geometry: the transforms of an image that was read that turn and resample it.
+        preprocessing: all of its transforms.
         postprocessing: the transforms of the network's output up to labels, which are values of the data set.
         dtype: of labels.
     """
@@ -59,6 +60,7 @@ class Predictor:
         self.network.load_state_dict(weights)
         self.inferer = get("inferer")
         self.reader = get("image_reader")
+        self.geometry = get("geometry")
         self.preprocessing = Compose(_without(LoadImaged, get("preprocessing")))
         self.postprocessing = Compose(_without(SaveImaged, get("postprocessing")))
 
@@ -80,7 +82,7 @@ class Predictor:
 
     def labels(self, image: MetaTensor) -> np.ndarray:
         """Return the labels of an image ``(C, *spatial)``, of shape ``(*spatial)``."""
-        found = self.postprocessing(self._logits(image))["pred"]
+        found = self.postprocessing(self._logits(image))["written"]
         return found[0].cpu().numpy().astype(self.dtype)
 
     def probabilities(self, image: MetaTensor) -> np.ndarray:

@@ -58,7 +58,7 @@ def check_predictor(model: Any, folder: RunFolder, config: dict[str, Any], scrat
     labels = model.predict(request)["label"][0]
     probabilities = model.predict(request, params={"probabilities": True})["probabilities"][0]
     expected = _by_monai(folder, config, example)
-    share = float(np.mean(labels != expected["pred"][0]))
+    share = float(np.mean(labels != expected["written"][0]))
     difference = float(np.abs(probabilities - expected["probabilities"]).max())
     if not (share <= _LARGEST_SHARE and difference <= _LARGEST_SHARE):
         raise RuntimeError(
@@ -92,7 +92,7 @@ def _by_monai(folder: RunFolder, config: dict[str, Any], image: Path) -> dict[st
     parser.get_parsed_content("network_def").load_state_dict(folder.load_best_weights())
     evaluator = parser.get_parsed_content("evaluator")
     evaluator.run()
-    found = {key: evaluator.state.output[0][key].numpy() for key in ("pred", "probabilities")}
+    found = {key: evaluator.state.output[0][key].numpy() for key in ("written", "probabilities")}
     return {key: values.swapaxes(1, 2) if values.ndim == 3 else values for key, values in found.items()}
 
 

@@ -73,7 +73,7 @@ class SegmentationModel(PythonModel):
         weights = torch.load(context.artifacts["weights"], map_location="cpu", weights_only=True)
         self.predictor = Predictor(ConfigParser(ConfigParser.load_config_file(context.artifacts["config"])), weights)
         self.dims = self.predictor.spatial_dims
-        spacings = [t.spacing_transform.pixdim for t in self.predictor.preprocessing.transforms if isinstance(t, Spacingd)]
+        spacings = [t.spacing_transform.pixdim for t in self.predictor.geometry if isinstance(t, Spacingd)]
         self.voxel = math.prod(next(iter(spacings), [math.inf]))
         self.largest = context.model_config["max_values"]
         # MONAI's transforms note the inverse on themselves, and one image at a time bounds the memory
