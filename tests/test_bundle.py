@@ -1073,10 +1073,6 @@ def some_of(name, folder, target):
         place = target / file.relative_to(folder)
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, place)
-    for file in folder.glob("*/dataset.json"):
-        content = json.loads(file.read_text())
-        some = [case for case in content["training"] if (target / file.parent.name / case["image"]).exists()]
-        (target / file.parent.name / file.name).write_text(json.dumps({**content, "training": some}))
 
 
 @pytest.mark.parametrize(("name", "size"), [("wbc", [48, 48]), ("hippocampus", [32, 48, 32]), ("dsb2018", [48, 48])])

@@ -135,7 +135,7 @@ def test_a_training_of_your_own_names_all_stray_labels_before_it_writes(tmp_path
         label.save(label.filename)
     out = {"bundle_root": str(file.parent), "output_dir": str(tmp_path / "out"), "dataset_dir": str(tmp_path / "data")}
     with pytest.raises(RunError) as caught:
-        run(str(file.parent / "configs" / "train.json"), **out)
+        run("Training", **out)
     assert "2 of 10 files have values other than 0, 255: case2.png (77), case7.png (1)" in str(caught.value)
     assert '--label_values "[0, [255, 1, 77]]"' in str(caught.value)
     assert not [path for path in (tmp_path / "out").rglob("*") if path.is_file()]

@@ -12,11 +12,12 @@
 
 A new data set needs
 
-1. a reader: ``monai_iels/data/_NAME.py`` with a :class:`Source`, which consists of texts and two functions. ``find``
-   lists the files of each section, mostly with ``search.folder``, ``pair`` and ``split``; ``sample`` draws one case in
-   the official layout. Add the source to ``SOURCES`` in ``_datalists.py``. ``_wbc.py`` is the shortest example;
-2. a drawing of one image and its label, ``iels_drawings/NAME.py``, for tests and first steps without the data;
-3. ``bundles/NAME/dataset.yaml``, about thirty lines: image size, number of classes, and what else differs.
+1. a page ``monai_iels/data/NAME.yaml``: its layout, terms, classes, label values, counts, and where to download it;
+2. a reader: ``monai_iels/data/_NAME.py`` with a :class:`Source` of this page and two functions. ``find`` lists the
+   files of each section, mostly with ``search.folder``, ``pair`` and ``split``; ``sample`` draws one case in the
+   official layout. Add the source to ``SOURCES`` in ``_datalists.py``. ``_wbc.py`` is the shortest example;
+3. a drawing of one image and its label, ``iels_drawings/NAME.py``, for tests and first steps without the data;
+4. ``bundles/NAME/dataset.yaml``, about thirty lines: image size, number of classes, and what else differs.
 
 The checker, the command line, archives, downloads and the cache then work with it as they are.
 """

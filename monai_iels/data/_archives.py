@@ -11,7 +11,6 @@
 """Archives: unpacked within limits, completely or not at all."""
 
 import gzip
-import hashlib
 import shutil
 import stat
 import tarfile
@@ -24,7 +23,7 @@ from monai.config import PathLike
 from tqdm import tqdm
 
 from monai_iels._terminal import first_line
-from monai_iels.data._cache import made_once
+from monai_iels.data._cache import made_once, state_of
 from monai_iels.data._problems import DataError, Problem, opening
 
 _BROKEN = (zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, ValueError, RuntimeError)
@@ -49,9 +48,7 @@ def unpack(archive: Path, cache_dir: PathLike | None = None) -> Path:
     Raises:
         DataError: if :func:`extract` refuses the archive.
     """
-    state = archive.stat()
-    digest = hashlib.sha256(f"{archive.name} {state.st_size} {state.st_mtime_ns}".encode()).hexdigest()[:12]
-    name = f"{archive.name.split('.')[0]}-{digest}"
+    name = f"{archive.name.split('.')[0]}-{state_of([str(archive)])}"
     return made_once(cache_dir, name, lambda folder: extract(archive, folder))
 
 

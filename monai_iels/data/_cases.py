@@ -10,7 +10,6 @@
 # limitations under the License.
 """Cases, the files that belong together: found by the part of their names that they share, split into datalists."""
 
-import dataclasses
 import hashlib
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -115,79 +114,60 @@ def fingerprint(datalists: Datalists) -> str:
     return hashlib.sha256("\n".join(digests).encode()).hexdigest()
 
 
-@dataclasses.dataclass
-class Pairing:
-    """Files that belong together because their names share an id.
+def put(files: dict[str, str], identity: str, path: Path, problems: Problems) -> None:
+    """Add a file under its id, or report it if another one has the same id."""
+    if identity in files:
+        problems.add("extra", path, f"it has the same id as {files[identity]}")
+    files.setdefault(identity, str(path))
+
+
+def complete(found: Mapping[str, Mapping[str, str]], names: Mapping[str, str], problems: Problems) -> list[Case]:
+    """Return the cases of which every file was found, sorted by id.
 
     Args:
-        names: to each key of a case, what its file is called, with ``{id}`` for the shared part.
-        optional: keys that a case may lack.
-        cases: to each id, the files found so far.
+        found: to each key of a case, the file of each id.
+        names: to each key, what its files are called, with ``{id}`` for the id.
+        problems: gets a problem for each file that lacks a partner, unless there is no file of this kind at all.
     """
-
-    names: Mapping[str, str]
-    optional: Sequence[str] = ()
-    cases: dict[str, Case] = dataclasses.field(default_factory=dict)
-
-    def add(self, identity: str, key: str, path: Path, problems: Problems) -> None:
-        """Add a file, or report it if its place is already taken."""
-        case = self.cases.setdefault(identity, {})
-        if key in case:
-            problems.add("extra", path, f"it has the same id as {case[key]}")
-        case.setdefault(key, str(path))
-
-    def lacking(self) -> list[str]:
-        """Return the keys of which not a single file was found."""
-        found = {key for case in self.cases.values() for key in case}
-        return [key for key in self.names if key not in found and key not in self.optional]
-
-    def complete(self, problems: Problems) -> list[Case]:
-        """Return the complete cases, sorted by id, and report the files whose partners are missing.
-
-        Keys that are :meth:`lacking` are not reported again for each case.
-        """
-        cases = []
-        lacking = self.lacking()
-        for identity, found in sorted(self.cases.items()):
-            case = {key: found[key] for key in self.names if key in found}
-            missing = [key for key in self.names if key not in case and key not in self.optional]
-            for key in missing:
-                if key not in lacking:
-                    name = self.names[key].replace("{id}", identity)
-                    problems.add("unmatched", str(next(iter(case.values()))), f"its {key} {name} is missing")
-            if not missing:
-                cases.append(case)
-        return cases
+    cases: list[Case] = []
+    for identity in sorted(set().union(*found.values())):
+        case: Case = {key: files[identity] for key, files in found.items() if identity in files}
+        for key, files in found.items():
+            if files and key not in case:
+                name = names[key].replace("{id}", identity)
+                problems.add("unmatched", str(next(iter(case.values()))), f"its {key} {name} is missing")
+        if len(case) == len(found):
+            cases.append(case)
+    return cases
 
 
-def pair(folder: Path, patterns: Mapping[str, str], problems: Problems, optional: Sequence[str] = ()) -> list[Case]:
+def pair(folder: Path, patterns: Mapping[str, str], problems: Problems) -> list[Case]:
     """Match the files of a folder by what ``{id}`` stands for in their names.
 
     Args:
         folder: the folder that the patterns are relative to.
         patterns: to each key of a case, the relative path of its file, such as ``"images/{id}_training.tif"``.
         problems: gets a problem for each file that lacks a partner, and for each that fits no pattern.
-        optional: keys that a case may lack.
 
     Returns:
         the complete cases, sorted by id.
     """
-    pairing = Pairing(patterns, optional)
+    found: dict[str, dict[str, str]] = {key: {} for key in patterns}
     paths = {key: folder / pattern for key, pattern in patterns.items()}
     for directory in sorted({path.parent for path in paths.values()}):
         names = {key: path.name for key, path in paths.items() if path.parent == directory}
         shown = " and ".join(name.replace("{id}", "<id>") for name in names.values())
         for path in listing(directory):
             if match := _match(path.name, names):
-                pairing.add(*match, path, problems)
+                put(found[match[1]], match[0], path, problems)
             else:
                 problems.add("extra", path, f"unexpected file: only {shown} belong here")
-    for key in pairing.lacking():
-        directory, name = paths[key].parent, paths[key].name.replace("{id}", "<id>")
-        found = f"there is no such folder here, {contents(folder)}"
-        problem = f"there are no files named {name}" if directory.is_dir() else found
-        problems.add("missing", directory, problem)
-    return pairing.complete(problems)
+    for key, path in paths.items():
+        if not found[key] and path.parent.is_dir():
+            problems.add("missing", path.parent, f"there are no files named {path.name.replace('{id}', '<id>')}")
+        elif not found[key]:
+            problems.add("missing", path.parent, f"there is no such folder here, {contents(folder)}")
+    return complete(found, patterns, problems)
 
 
 def _match(name: str, patterns: Mapping[str, str]) -> tuple[str, str] | None:

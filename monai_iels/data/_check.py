@@ -12,20 +12,18 @@
 
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 from monai.config import PathLike
 from monai.data import ImageReader
 from tqdm import tqdm
 
-from monai_iels.data._cases import Case, Datalists, all_cases, all_files, case_files
-from monai_iels.data._images import in_words, open_header, read_file
+from monai_iels.data._cases import Datalists, all_cases, all_files, case_files
+from monai_iels.data._images import read_file, read_headers
 from monai_iels.data._labels import Values, find_strays
 from monai_iels.data._problems import Problem, Problems, in_lines
 from monai_iels.data._source import Source
-from monai_iels.images import Header, format_of
+from monai_iels.images import format_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,40 +108,10 @@ def check_files(
     labels: list[str] = []
     cases = all_cases(datalists)
     for case in tqdm(cases, desc="Checking cases", unit="case", disable=None if cases else True):
-        headers: dict[str, Header] = {}
-        problems += _check_headers(case, headers)
+        headers = read_headers(case, problems)
         labels += [file for file in case_files(case, keys) if file in headers]
         if case["image"] in headers:
             with problems.collect():
                 read_file(case["image"], image_reader)
     problems += find_strays(labels, label_reader, values, ignored)
-    return problems
-
-
-def check_headers(datalists: Datalists) -> None:
-    """Open the header of every file, and compare images and masks: fast enough for the start of a training.
-
-    Raises:
-        DataError: naming all files that are not sound.
-    """
-    problems = Problems()
-    for case in all_cases(datalists):
-        problems += _check_headers(case, {})
-    problems.raise_if_any()
-
-
-def _check_headers(case: Case, headers: dict[str, Header]) -> Problems:
-    """Compare the size and affine of each mask with the image's; ``headers`` gets those that can be read."""
-    problems = Problems()
-    for file in case_files(case):
-        with problems.collect():
-            headers[file] = open_header(file)
-    image = str(case["image"])
-    for file, header in headers.items():
-        reference = headers.get(image, header)
-        if header.shape != reference.shape:
-            problem = f"its size is {in_words(header.shape)}, but {Path(image).name} has {in_words(reference.shape)}"
-            problems.add("size", file, problem)
-        elif not np.allclose(header.affine, reference.affine, atol=1e-3):  # orienting them would move them apart
-            problems.add("size", file, f"its affine (position and axes) differs from that of {Path(image).name}")
     return problems

@@ -11,19 +11,15 @@
 
 """Cityscapes: street scenes of many cities, with 19 classes and pixels that do not count."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
-from monai.config import PathLike
 from PIL import Image
-from tqdm import tqdm
 
 from iels_drawings.cityscapes import draw_cityscapes
-from monai_iels.data._cache import made_once, state_of, write_image
-from monai_iels.data._cases import Case, Datalists, Pairing, all_cases
-from monai_iels.data._check import check_headers
-from monai_iels.data._images import explained
+from monai_iels.data._cache import write_image
+from monai_iels.data._cases import Case, Datalists, complete
 from monai_iels.data._problems import Problems
 from monai_iels.data._search import Search, walk
 from monai_iels.data._source import Source, generator
@@ -31,44 +27,20 @@ from monai_iels.images import IGNORED, as_mask
 
 _FOLDERS = {"training": "train", "validation": "val"}
 _IMAGE, _LABEL_IDS, _TRAIN_IDS = "_leftImg8bit.png", "_gtFine_labelIds.png", "_gtFine_labelTrainIds.png"
-
-_CLASSES = (
-    ("road", 7),
-    ("sidewalk", 8),
-    ("building", 11),
-    ("wall", 12),
-    ("fence", 13),
-    ("pole", 17),
-    ("traffic light", 19),
-    ("traffic sign", 20),
-    ("vegetation", 21),
-    ("terrain", 22),
-    ("sky", 23),
-    ("person", 24),
-    ("rider", 25),
-    ("car", 26),
-    ("truck", 27),
-    ("bus", 28),
-    ("train", 31),
-    ("motorcycle", 32),
-    ("bicycle", 33),
-)
-"""Name and label id of each class, in the order of their train ids."""
-
-_NAMES, _IDS = zip(*_CLASSES, strict=True)
+_IDS = [7, 8, 11, 12, 13, 17, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 31, 32, 33]  # of the classes
 _TABLE = np.arange(256, dtype=np.uint8)  # what is no label id stays as it is, and is found as a stray value
 _TABLE[:34] = IGNORED
-_TABLE[list(_IDS)] = np.arange(len(_IDS))
+_TABLE[_IDS] = np.arange(len(_IDS))
 
 
-def as_train_ids(image: Image.Image) -> Image.Image:
+def _as_train_ids(image: Image.Image) -> Image.Image:
     """Return a label with the train ids of the 19 classes, and 255 for all else; by its name it may have label ids."""
     mask = as_mask(image)
     return Image.fromarray(_TABLE[np.asarray(mask)]) if _has_label_ids(getattr(image, "filename", "")) else mask
 
 
-def _has_label_ids(file: str | Path) -> bool:
-    return str(file).lower().endswith(_LABEL_IDS.lower())
+def _has_label_ids(file: str) -> bool:
+    return file.lower().endswith(_LABEL_IDS.lower())
 
 
 def _find(search: Search) -> Datalists:
@@ -83,56 +55,26 @@ def _find(search: Search) -> Datalists:
 
 def _pair(images: Path, labels: Path, problems: Problems) -> list[Case]:
     """Match the images of a section with their train ids, or with their label ids where there are no train ids."""
-    pairing = Pairing({"image": f"{{id}}{_IMAGE}", "label": f"{{id}}{_LABEL_IDS}"})
-    folders = {"image": images, "label": labels}
-    paths = {key: list(walk(folder, problems)) for key, folder in folders.items()}
-    found = {
-        "image": _by_id(paths["image"], _IMAGE),
-        "label": _by_id(paths["label"], _LABEL_IDS) | _by_id(paths["label"], _TRAIN_IDS),
-    }
-    for key, files in found.items():
-        for identity, path in files.items():
-            pairing.add(identity, key, path, problems)
-    for key in pairing.lacking():
-        problems.add("missing", folders[key], f"there are no files named {pairing.names[key].format(id='<city>/<id>')}")
-    return pairing.complete(problems)
+    paths = list(walk(labels, problems))
+    found = {"image": _by_id(walk(images, problems), _IMAGE)}
+    found["label"] = _by_id(paths, _LABEL_IDS) | _by_id(paths, _TRAIN_IDS)
+    endings = {"image": _IMAGE, "label": _LABEL_IDS}
+    for key, folder in (("image", images), ("label", labels)):
+        if not found[key]:
+            problems.add("missing", folder, f"there are no files named <city>/<id>{endings[key]}")
+    return complete(found, {key: f"{{id}}{ending}" for key, ending in endings.items()}, problems)
 
 
-def _by_id(paths: Sequence[Path], ending: str) -> dict[str, Path]:
+def _by_id(paths: Iterable[Path], ending: str) -> dict[str, str]:
     """Return the files that end so, by city and name; the release has others beside them, which are passed over."""
     files = [path for path in paths if path.name.lower().endswith(ending.lower())]
-    return {f"{path.parent.name}/{path.name[: -len(ending)]}": path for path in files}
-
-
-def _prepare(datalists: Datalists, cache_dir: PathLike | None) -> Datalists:
-    """Replace label ids by files with train ids in the cache."""
-    cases = [case for case in all_cases(datalists) if _has_label_ids(str(case["label"]))]
-    if cases:
-        name = f"cityscapes-labels-{state_of(str(case['label']) for case in cases)}"
-        folder = made_once(cache_dir, name, lambda empty: _convert_labels(cases, empty))
-        for case in cases:
-            case["label"] = str(folder / _converted_name(case))
-    return datalists
-
-
-def _convert_labels(cases: list[Case], folder: Path) -> None:
-    """Write the train ids of each case.
-
-    Raises:
-        DataError: naming each label that cannot be read, or does not have the image's size.
-    """
-    check_headers({"converted": cases})
-    problems = Problems()
-    for case in tqdm(cases, desc="Converting labels", unit="image", disable=None):
-        label = str(case["label"])
-        with problems.collect(), explained(label), Image.open(label) as image:
-            write_image(np.asarray(as_train_ids(image)), folder / _converted_name(case))
-    problems.raise_if_any()
+    return {f"{path.parent.name}/{path.name[: -len(ending)]}": str(path) for path in files}
 
 
 def _converted_name(case: Case) -> str:
+    """Return the name of the train ids that are made from label ids."""
     section, city, name = Path(str(case["label"])).parts[-3:]
-    return f"{section}/{city}/{name[: -len(_LABEL_IDS)]}{_TRAIN_IDS}"
+    return f"{section}/{city}/{name[: -len(_LABEL_IDS)]}{_TRAIN_IDS}" if _has_label_ids(name) else ""
 
 
 def _sample(folder: Path, index: int, seed: int, size: int) -> None:
@@ -146,29 +88,6 @@ def _sample(folder: Path, index: int, seed: int, size: int) -> None:
         write_image(_TABLE[label], folder / "gtFine" / f"{name}{_TRAIN_IDS}")
 
 
-CITYSCAPES = Source(
-    name="cityscapes",
-    title="Cityscapes",
-    layout=(
-        "leftImg8bit/train/aachen/aachen_000000_000019_leftImg8bit.png      a photograph\n"
-        "gtFine/train/aachen/aachen_000000_000019_gtFine_labelIds.png       its label ids: 0 to 33\n"
-        "gtFine/train/aachen/aachen_000000_000019_gtFine_labelTrainIds.png  its train ids, if you made them\n"
-        "leftImg8bit/val/frankfurt/frankfurt_000000_000294_leftImg8bit.png\n"
-        "gtFine/val/frankfurt/frankfurt_000000_000294_gtFine_labelIds.png\n"
-        "(one folder per city; other files and the test set, whose labels are withheld, are passed over)"
-    ),
-    terms=(
-        "Free for non-commercial research and teaching after registration, not to be passed on; cite Cordts et al.,\n"
-        "CVPR 2016. Register at https://www.cityscapes-dataset.com, download `leftImg8bit_trainvaltest.zip` (11 GB)\n"
-        "and `gtFine_trainvaltest.zip` (241 MB)."
-    ),
-    classes=_NAMES,
-    values=tuple(range(len(_NAMES))),
-    ignored=(IGNORED,),
-    counts={"training": 2975, "validation": 500},
-    find=_find,
-    prepare=_prepare,
-    convert=as_train_ids,
-    sample=_sample,
-    size=256,
+CITYSCAPES = Source.from_page(
+    "cityscapes", find=_find, sample=_sample, convert=_as_train_ids, converted_name=_converted_name
 )

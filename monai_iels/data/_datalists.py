@@ -18,14 +18,14 @@ from typing import Any
 from monai.config import PathLike
 
 from monai_iels.data._cache import made_once
-from monai_iels.data._cases import Case, Datalists, divide, pair, split
-from monai_iels.data._check import check_headers
+from monai_iels.data._cases import Case, Datalists, all_cases, divide, pair, split
 from monai_iels.data._cityscapes import CITYSCAPES
 from monai_iels.data._drive import DRIVE
 from monai_iels.data._dsb2018 import DSB2018
 from monai_iels.data._groups import groups_of, sections_of, warn_of_several
 from monai_iels.data._hippocampus import HIPPOCAMPUS
-from monai_iels.data._problems import DataError, Problems
+from monai_iels.data._images import check_headers
+from monai_iels.data._problems import Problems
 from monai_iels.data._refuge import REFUGE
 from monai_iels.data._source import Source, report_empty_sections
 from monai_iels.data._wbc import WBC
@@ -63,20 +63,11 @@ def checked_datalists(
     if name not in SOURCES:
         raise ValueError(f"unknown data set '{name}': choose one of {', '.join(SOURCES)}")
     source = SOURCES[name]
-    if str(root) != SYNTHETIC:
-        return _read(source, root, seed, cache_dir)
-    folder = f"{SYNTHETIC}-{name}-{count}-{size or source.size}-seed{seed}-drawing{_DRAWINGS}"
-    root = made_once(cache_dir, folder, lambda empty: source.draw(empty, count, seed, size))
-    try:
-        return _read(source, root, seed, cache_dir)
-    except DataError as error:
-        remedy = f"This synthetic sample has changed since it was made: delete {root}, and it is made again."
-        raise error.replace(remedy=remedy) from error
-
-
-def _read(source: Source, root: PathLike, seed: int, cache_dir: PathLike | None) -> Datalists:
+    if str(root) == SYNTHETIC:
+        folder = f"{SYNTHETIC}-{name}-{count}-{size or source.size}-seed{seed}-drawing{_DRAWINGS}"
+        root = made_once(cache_dir, folder, lambda empty: source.draw(empty, count, seed, size))
     datalists = source.read(root, seed, cache_dir)
-    check_headers(datalists)
+    check_headers(all_cases(datalists))
     return datalists
 
 
@@ -142,7 +133,7 @@ def paired_datalists(
     problems = Problems()
     report_empty_sections(datalists, folder, problems)
     problems.raise_if_any()
-    check_headers(datalists)
+    check_headers(all_cases(datalists))
     if not group and not section:
         warn_of_several(names)
     return datalists
@@ -173,18 +164,12 @@ def describe_pairs(**arguments: Any) -> str:
     """
     bound = inspect.signature(paired_datalists).bind(**arguments)
     bound.apply_defaults()
-    given = bound.arguments
-    shares = f"{100 * given['validation']:g} % of the cases are for validation"
-    shares += f", {100 * given['test']:g} % for testing" if given["test"] else ""
-    chosen = f"{shares}, chosen by `split_seed`."
-    if given["section"]:
-        chosen = f"The section of each case is in the column `{given['section']}` of `{given['table']}`."
-    text = (
-        f"```text\n{given['image']}  an image; {{id}} is the name of the case\n{given['label']}  its label\n```\n\n"
-        f"{chosen}"
-    )
-    if given["table"] and given["group"]:
-        return f"{text} Cases with the same `{given['group']}` in `{given['table']}` stay in one section."
-    if given["group"]:
-        return f"{text} Images in whose names `{given['group']}` finds the same patient stay in one section."
-    return text
+    _, image, label, validation, _, test, group, table, section = bound.arguments.values()
+    text = f"```text\n{image}  an image; {{id}} is the name of the case\n{label}  its label\n```\n\n"
+    if section:
+        return f"{text}The section of each case is in the column `{section}` of `{table}`."
+    text += f"{100 * validation:g} % of the cases are for validation"
+    text += f", {100 * test:g} % for testing, chosen by `split_seed`." if test else ", chosen by `split_seed`."
+    if group and table:
+        return f"{text} Cases with the same `{group}` in `{table}` stay in one section."
+    return f"{text} Images in whose names `{group}` finds the same patient stay in one section." if group else text

@@ -25,14 +25,14 @@ _FOLDERS = {"training": "training", "validation": "test"}
 _BRIGHT = {"label": 255, "fov": 255}
 
 
-def _files(folder: str) -> dict[str, str]:
-    """Return the file of each key in one of the official folders."""
+def _files(folder: str, has_second: bool) -> dict[str, str]:
+    """Return the file of each key in one of the official folders, with or without the second observer."""
     files = {
         "image": f"images/{{id}}_{folder}.tif",
         "label": "1st_manual/{id}_manual1.gif",
         "fov": f"mask/{{id}}_{folder}_mask.gif",
     }
-    return files | {"second": "2nd_manual/{id}_manual2.gif"} if folder == "test" else files
+    return files | {"second": "2nd_manual/{id}_manual2.gif"} if has_second else files
 
 
 def _find(search: Search) -> Datalists:
@@ -41,39 +41,17 @@ def _find(search: Search) -> Datalists:
     with search.problems.collect():
         for section, name in _FOLDERS.items():
             folder = search.folder(name, f"images/*_{name}.tif")
-            datalists[section] = pair(folder, _files(name), search.problems, optional=["second"])
+            files = _files(name, has_second=(folder / "2nd_manual").is_dir())
+            datalists[section] = pair(folder, files, search.problems)
     return datalists
 
 
 def _sample(folder: Path, index: int, seed: int, size: int) -> None:
     shape = (size, max(24, round(size * 565 / 584)))
     name, number = ("training", 21 + index // 2) if index % 2 == 0 else ("test", 1 + index // 2)
-    drawn = dict(zip(_files("test"), draw_drive(generator(seed, index), shape), strict=True))
-    for key, file in _files(name).items():
+    drawn = dict(zip(_files("test", True), draw_drive(generator(seed, index), shape), strict=True))
+    for key, file in _files(name, has_second=name == "test").items():
         write_image(drawn[key] * np.uint8(_BRIGHT.get(key, 1)), folder / name / file.format(id=f"{number:02}"))
 
 
-DRIVE = Source(
-    name="drive",
-    title="DRIVE",
-    layout=(
-        "training/images/21_training.tif       a photograph\n"
-        "training/1st_manual/21_manual1.gif    its vessels: 0 and 255\n"
-        "training/mask/21_training_mask.gif    its field of view: 0 and 255\n"
-        "test/images/01_test.tif\n"
-        "test/1st_manual/01_manual1.gif\n"
-        "test/mask/01_test_mask.gif\n"
-        "test/2nd_manual/01_manual2.gif        the second observer's vessels"
-    ),
-    terms=(
-        "Free for research after registration, not to be passed on; cite Staal et al., IEEE TMI 23(4), 2004.\n"
-        "Register at https://drive.grand-challenge.org, join the challenge, download `training.zip` and `test.zip`.\n"
-        "Recent downloads withhold the labels of the test images (1st_manual, 2nd_manual): ask the organizers for them."
-    ),
-    classes=("background", "vessel"),
-    values=(0, (1, 255)),
-    counts={"training": 20, "validation": 20},
-    find=_find,
-    sample=_sample,
-    size=584,
-)
+DRIVE = Source.from_page("drive", find=_find, sample=_sample)

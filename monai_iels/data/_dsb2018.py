@@ -15,19 +15,13 @@ import hashlib
 from pathlib import Path
 
 import numpy as np
-from monai.config import PathLike
-from PIL import Image
-from tqdm import tqdm
 
 from iels_drawings.dsb2018 import draw_dsb2018
-from monai_iels.data._cache import made_once, state_of, write_image
-from monai_iels.data._cases import Case, Datalists, all_cases, all_files, case_files, split
-from monai_iels.data._check import check_headers
-from monai_iels.data._images import explained
+from monai_iels.data._cache import write_image
+from monai_iels.data._cases import Case, Datalists, split
 from monai_iels.data._problems import Problems
 from monai_iels.data._search import Search, listing
-from monai_iels.data._source import Archive, Source, generator
-from monai_iels.images import as_mask
+from monai_iels.data._source import Source, generator
 
 _PROPORTIONS = ((1.0, 1.0), (1.0, 1.0), (1.0, 1.25), (1.0, 1.0), (1.4, 1.4), (2.0, 2.7))
 """Height and width of the synthetic images, in turn, relative to their nominal size: the originals have nine sizes."""
@@ -65,36 +59,6 @@ def _list_pngs(folder: Path, problems: Problems) -> list[str]:
     return files
 
 
-def _prepare(datalists: Datalists, cache_dir: PathLike | None) -> Datalists:
-    """Replace the masks of each case by one merged file in the cache."""
-    name = f"dsb2018-labels-{state_of(all_files(datalists, ['label']))}"
-    folder = made_once(cache_dir, name, lambda empty: _merge_masks(datalists, empty))
-    for case in all_cases(datalists):
-        case["label"] = str(folder / _merged_name(case))
-    return datalists
-
-
-def _merge_masks(datalists: Datalists, folder: Path) -> None:
-    """Write the union of each case's masks, with values 0 and 255.
-
-    Raises:
-        DataError: naming each mask that cannot be read, or does not have the image's size.
-    """
-    check_headers(datalists)
-    problems = Problems()
-    for case in tqdm(all_cases(datalists), desc="Merging nuclei", unit="image", disable=None):
-        merged = np.zeros((1, 1), bool)
-        for mask in case_files(case, ["label"]):
-            with problems.collect(), explained(mask), Image.open(mask) as image:
-                merged = merged | (np.asarray(as_mask(image)) > 0)
-        write_image(255 * merged.astype(np.uint8), folder / _merged_name(case))
-    problems.raise_if_any()
-
-
-def _merged_name(case: Case) -> str:
-    return f"{Path(str(case['image'])).stem}.png"
-
-
 def _sample(folder: Path, index: int, seed: int, size: int) -> None:
     scale = _PROPORTIONS[index % len(_PROPORTIONS)]
     image, nuclei = draw_dsb2018(generator(seed, index), (round(size * scale[0]), round(size * scale[1])))
@@ -108,24 +72,9 @@ def _sample(folder: Path, index: int, seed: int, size: int) -> None:
         write_image(mask, directory / "masks" / f"{name}.png")
 
 
-DSB2018 = Source(
-    name="dsb2018",
-    title="DSB2018",
-    layout=(
-        "stage1_train/<id>/images/<id>.png  an RGBA image\n"
-        "stage1_train/<id>/masks/*.png      one mask per nucleus: 0 and 255"
-    ),
-    terms="CC0. Source: Broad Bioimage Benchmark Collection, BBBC038, https://bbbc.broadinstitute.org/BBBC038",
-    classes=("background", "nucleus"),
-    values=(0, 255),
-    counts={"training": 603, "validation": 67},
-    find=_find,
-    prepare=_prepare,
-    sample=_sample,
-    size=256,
-    archive=Archive(
-        url="https://data.broadinstitute.org/bbbc/BBBC038/stage1_train.zip",
-        folder="stage1_train",
-        checksum="sha256:9808e1ce974b3a43696ca1be29bbbfd689d06e209e8ee2e7e8ec4247bee3aa24",
-    ),
-)
+def _converted_name(case: Case) -> str:
+    """Return the name of the file into which all masks of a case are merged."""
+    return f"{Path(str(case['image'])).stem}.png"
+
+
+DSB2018 = Source.from_page("dsb2018", find=_find, sample=_sample, converted_name=_converted_name)

@@ -13,7 +13,7 @@
 import csv
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from monai_iels.data._problems import opening
@@ -57,18 +57,11 @@ def sections_of(files: Sequence[str], section: str, table: Path) -> list[str]:
     return sections
 
 
-def _check_all(files: Sequence[str], values: Sequence[str], fails: str, remedy: Callable[[Sequence[str]], str]) -> None:
+def _check_all(files: Sequence[str], values: Sequence[str], fails: str, remedy: str) -> None:
     """Raise an error that names the images without a value."""
     if missing := [file for file, value in zip(files, values, strict=True) if not value]:
         shown = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
-        raise ValueError(f"{fails} {len(missing)} of {len(files)} images: {shown}; {remedy(missing)}")
-
-
-def _other_expression(names: Sequence[str]) -> str:
-    """Say how to correct an expression, with one that finds what is before the last separator of a name."""
-    match = re.match(_SEVERAL, names[0])
-    proposal = f"for example '^(.+){match[2]}', or " if match else ""
-    return f"correct it in dataset.yaml: {proposal}'(.+)' if each image is of another patient"
+        raise ValueError(f"{fails} {len(missing)} of {len(files)} images: {shown}; {remedy}")
 
 
 def _by_expression(files: Sequence[str], expression: str) -> list[str]:
@@ -80,7 +73,10 @@ def _by_expression(files: Sequence[str], expression: str) -> list[str]:
         raise ValueError(f"group must have parentheses around the patient, such as '^(.+)_', got '{expression}'")
     matches = [pattern.search(file) for file in files]
     groups = [match[1] or "" if match else "" for match in matches]
-    _check_all(files, groups, f"group '{expression}' does not match", _other_expression)
+    several = next(filter(None, (re.match(_SEVERAL, file) for file in files)), None)
+    proposal = f"for example '^(.+){several[2]}', or " if several else ""
+    remedy = f"correct it in dataset.yaml: {proposal}'(.+)' if each image is of another patient"
+    _check_all(files, groups, f"group '{expression}' does not match", remedy)
     return groups
 
 
@@ -94,7 +90,7 @@ def _by_column(files: Sequence[str], key: str, column: str, table: Path) -> list
         raise ValueError(f"{key} must be a column of {table} after the first ({', '.join(columns)}), got '{column}'")
     of_file = {row[columns[0]]: row[column] or "" for row in rows}
     values = [of_file.get(file) or of_file.get(Path(file.removesuffix(".gz")).stem) or "" for file in files]
-    _check_all(files, values, f"{key} '{column}' has no value in {table} for", lambda missing: "add it to the table")
+    _check_all(files, values, f"{key} '{column}' has no value in {table} for", "add it to the table")
     return values
 
 

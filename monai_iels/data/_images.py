@@ -12,11 +12,12 @@
 
 import os
 import re
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from monai.config import KeysCollection, PathLike
 from monai.data import ImageReader, MetaTensor
 from monai.transforms import MapTransform
@@ -25,7 +26,8 @@ from PIL import Image
 
 from monai_iels import images
 from monai_iels._terminal import first_line
-from monai_iels.data._problems import DataError, Problem, opening
+from monai_iels.data._cases import Case, case_files
+from monai_iels.data._problems import DataError, Problem, Problems, opening
 
 _MISTAKES = (AttributeError, KeyError, NameError, TypeError)  # of a program, not of a file
 _TRUNCATED = ("truncated", "end-of-stream", "end of file", "bytes, got", "not enough", "incomplete")
@@ -46,6 +48,35 @@ def open_header(file: str) -> images.Header:
         remedy = "Save it as a 3-D volume; docs/do/files.md says what to do about several channels."
         raise DataError(Problem("size", file, f"the volume has the shape {in_words(header.shape)}", remedy))
     return header
+
+
+def read_headers(case: Case, problems: Problems) -> dict[str, images.Header]:
+    """Return the headers of a case's files, and add what is wrong, such as a mask of another size than the image."""
+    headers: dict[str, images.Header] = {}
+    for file in case_files(case):
+        with problems.collect():
+            headers[file] = open_header(file)
+    image = str(case["image"])
+    for file, header in headers.items():
+        reference = headers.get(image, header)
+        if header.shape != reference.shape:
+            problem = f"its size is {in_words(header.shape)}, but {Path(image).name} has {in_words(reference.shape)}"
+            problems.add("size", file, problem)
+        elif not np.allclose(header.affine, reference.affine, atol=1e-3):  # orienting them would move them apart
+            problems.add("size", file, f"its affine (position and axes) differs from that of {Path(image).name}")
+    return headers
+
+
+def check_headers(cases: Iterable[Case]) -> None:
+    """Open the header of every file, and compare images and masks: fast enough for the start of a training.
+
+    Raises:
+        DataError: naming all files that are not sound.
+    """
+    problems = Problems()
+    for case in cases:
+        read_headers(case, problems)
+    problems.raise_if_any()
 
 
 def read_file(file: Any, reader: ImageReader) -> MetaTensor:

@@ -148,10 +148,8 @@ class LabelValuesd(MapTransform):
                 problem = f"the mask has the values {_first_few(strays)}, but only {self.values} stand for classes"
                 raise DataError(Problem("values", str(file), problem))
             case[key] = torch.zeros_like(label)
-            for number, values in enumerate(self.values.classes):
+            for number, values in [*enumerate(self.values.classes), (IGNORED, self.values.ignored)]:
                 case[key][torch.isin(torch.as_tensor(label), torch.tensor(values))] = number
-            if self.values.ignored:
-                case[key][torch.isin(torch.as_tensor(label), torch.tensor(self.values.ignored))] = IGNORED
         return case
 
 

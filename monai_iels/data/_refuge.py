@@ -19,12 +19,11 @@ import numpy as np
 
 from iels_drawings.refuge import draw_refuge
 from monai_iels.data._cache import write_image
-from monai_iels.data._cases import Datalists, Pairing
+from monai_iels.data._cases import Datalists, complete, put
 from monai_iels.data._search import Search, walk
 from monai_iels.data._source import Source, generator
 from monai_iels.images import suffixes
 
-_VALUES = (255, 128, 0)
 _SECTIONS = {"train": "training", "val": "validation", "test": "test"}
 
 
@@ -35,23 +34,25 @@ def _find(search: Search) -> Datalists:
     or ``test`` in its name gives the section. A file is a mask if that folder, or one inside of it, has ``mask`` in its
     name, or if any folder is named ``mask`` or ``masks``. An image and its mask share the stem of their names.
     """
-    sections = {name: Pairing({"image": "{id}.*", "label": "{id}.*"}) for name in _SECTIONS.values()}
+    sections: dict[str, dict[str, dict[str, str]]] = {name: {"image": {}, "label": {}} for name in _SECTIONS.values()}
     for place in search.places():
         for path in walk(place, search.problems):
             folders = path.parent.relative_to(place).parts
-            found = _classify(path, folders if place == search.root else (place.name, *folders))
-            if found is not None:
-                section, key = found
-                sections[section].add(path.stem.lower(), key, path, search.problems)
-        if place == search.root and all(_has_pairs(sections[name]) for name in ("training", "validation")):
+            if classified := _classify(path, folders if place == search.root else (place.name, *folders)):
+                section, key = classified
+                put(sections[section][key], path.stem.lower(), path, search.problems)
+        if place == search.root and all(
+            sections[name]["image"].keys() & sections[name]["label"] for name in ("training", "validation")
+        ):
             break  # archives are opened only if the folders do not suffice
     missing = []
-    for name, pairing in sections.items():
-        if pairing.cases or name != "test":
-            missing += [f"{name} {key}s" for key in pairing.lacking()]
+    for name, found in sections.items():
+        if name != "test" or any(found.values()):
+            missing += [f"{name} {key}s" for key, files in found.items() if not files]
     if missing:
         search.problems.append(search.not_found(" and no ".join(missing)))
-    return {name: pairing.complete(search.problems) for name, pairing in sections.items()}
+    names = dict.fromkeys(("image", "label"), "{id}.*")
+    return {name: complete(found, names, search.problems) for name, found in sections.items()}
 
 
 def _classify(path: Path, folders: Sequence[str]) -> tuple[str, str] | None:
@@ -63,10 +64,6 @@ def _classify(path: Path, folders: Sequence[str]) -> tuple[str, str] | None:
             masked = any("mask" in name for name in names[index:]) or "mask" in names or "masks" in names
             return _SECTIONS[section[0]], "label" if masked else "image"
     return None
-
-
-def _has_pairs(pairing: Pairing) -> bool:
-    return any(len(case) == 2 for case in pairing.cases.values())
 
 
 _SAMPLE = (
@@ -85,23 +82,7 @@ def _sample(folder: Path, index: int, seed: int, size: int) -> None:
     if not glaucoma:
         names = [name.replace("Glaucoma/g", "Non-Glaucoma/n") for name in names]
     write_image(image, folder / names[0], quality=95, subsampling=0)
-    write_image(np.asarray(_VALUES, np.uint8)[label], folder / names[1])
+    write_image(np.asarray(REFUGE.values, np.uint8)[label], folder / names[1])
 
 
-REFUGE = Source(
-    name="refuge",
-    title="REFUGE",
-    layout="\n".join(name.format(1) for names in _SAMPLE for name in names)
-    + "\n(Non-Glaucoma/n0001 beside Glaucoma/g0001; or re-packed: train|val|test/{Images,Masks}/*)",
-    terms=(
-        "For registered participants, not to be passed on; cite Orlando et al., Medical Image Analysis 59, 2020.\n"
-        "Register at https://refuge.grand-challenge.org, join the challenge, and download the images and annotations\n"
-        "of the training, validation and test sections."
-    ),
-    classes=("background", "rim", "cup"),
-    values=_VALUES,
-    counts={"training": 400, "validation": 400, "test": 400},
-    find=_find,
-    sample=_sample,
-    size=512,
-)
+REFUGE = Source.from_page("refuge", find=_find, sample=_sample)

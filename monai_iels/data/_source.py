@@ -12,8 +12,10 @@
 
 import dataclasses
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from monai.config import PathLike
@@ -21,32 +23,18 @@ from PIL import Image
 from tqdm import tqdm
 
 from monai_iels._files import atomic
-from monai_iels.data._cases import Datalists, all_cases
+from monai_iels._yaml import read_mapping
+from monai_iels.data._cache import made_once, state_of, write_image
+from monai_iels.data._cases import Case, Datalists, all_cases, case_files
+from monai_iels.data._images import check_headers, explained
 from monai_iels.data._problems import DataError, Problem, Problems
 from monai_iels.data._search import Search
 from monai_iels.images import as_mask
 
 
 @dataclasses.dataclass(frozen=True)
-class Archive:
-    """The official download of a data set.
-
-    Args:
-        url: its address.
-        folder: the folder that it is unpacked into, below the user's root.
-        checksum: ``"sha256:..."`` or ``"md5:..."`` of the archive, where one is known.
-        contents: :func:`fingerprint` of the files inside, for archives that are packed anew at every download.
-    """
-
-    url: str
-    folder: str
-    checksum: str | None = None
-    contents: str | None = None
-
-
-@dataclasses.dataclass(frozen=True)
 class Source:
-    """A data set.
+    """A data set: what its page ``NAME.yaml`` in this folder says, and functions that read and draw its files.
 
     Args:
         name: the name of the data set on the command line, and of its bundle.
@@ -56,13 +44,16 @@ class Source:
         classes: names of the classes, background first.
         values: for each class, the value or values that stand for it in a label file.
         counts: cases per section in the official release.
+        size: default height of the drawn images.
         find: lists the files of each section: ``find(search)``. A label may still be several files.
         sample: draws one case, number ``index``, into a folder in the official layout:
             ``sample(folder, index, seed, size)``.
-        size: default height of the drawn images.
-        archive: what can be downloaded without registering.
-        prepare: turns what ``find`` found into files for a network: ``prepare(datalists, cache_dir)``.
-        convert: turns a label image that ``find`` found into one with ``values`` and ``ignored``, for the checker.
+        archive: what can be downloaded without registering: its ``url``; the ``folder`` that it is unpacked into, below
+            the user's root; and what is verified: its ``checksum``, such as ``"sha256:..."``, and, for an archive that
+            the server packs anew for every download, the :func:`fingerprint` of its ``contents``.
+        convert: turns a label image that ``find`` found into one with ``values`` and ``ignored``.
+        converted_name: the file in the cache into which all label files of a case are converted and merged; no text for
+            a case whose label is used as it is.
         ignored: values of label files that mark pixels to leave out.
     """
 
@@ -70,16 +61,22 @@ class Source:
     title: str
     layout: str
     terms: str
-    classes: tuple[str, ...]
-    values: tuple[int | tuple[int, ...], ...]
+    classes: list[str]
+    values: list[int | list[int]]
     counts: dict[str, int]
+    size: int
     find: Callable[[Search], Datalists]
     sample: Callable[[Path, int, int, int], None]
-    size: int
-    archive: Archive | None = None
-    prepare: Callable[[Datalists, PathLike | None], Datalists] = lambda datalists, cache_dir: datalists
+    archive: Mapping[str, str] | None = None
     convert: Callable[[Image.Image], Image.Image] = as_mask
-    ignored: tuple[int, ...] = ()
+    converted_name: Callable[[Case], str] = lambda case: ""
+    ignored: Sequence[int] = ()
+
+    @classmethod
+    def from_page(cls, name: str, **functions: Any) -> "Source":
+        """Return the data set of a page in this folder, with its ``find``, its ``sample``, and other functions."""
+        page = read_mapping(Path(__file__).with_name(f"{name}.yaml"), "a data set")
+        return cls(name=name, **page, **functions)
 
     def read(self, root: PathLike, seed: int = 0, cache_dir: PathLike | None = None) -> Datalists:
         """List the files of each section, as MONAI's data sets take them.
@@ -90,12 +87,30 @@ class Source:
             cache_dir: where to put what is made once from the data; the user's cache folder by default.
 
         Raises:
-            DataError: naming each file that is missing, unmatched or in the wrong place.
+            DataError: naming each file that is missing, unmatched or in the wrong place, and each label that cannot be
+                converted.
         """
         problems = Problems()
         datalists = self.list_files(root, seed, cache_dir, problems)
         problems.raise_if_any()
-        return self.prepare(datalists, cache_dir)
+        if cases := list(filter(self.converted_name, all_cases(datalists))):
+            state = state_of(chain.from_iterable(case_files(case, ["label"]) for case in cases))
+            name = f"{self.name}-labels-{state}"
+            folder = made_once(cache_dir, name, lambda empty: self._convert_labels(cases, empty))
+            for case in cases:
+                case["label"] = str(folder / self.converted_name(case))
+        return datalists
+
+    def _convert_labels(self, cases: Sequence[Case], folder: Path) -> None:
+        check_headers(cases)
+        problems = Problems()
+        for case in tqdm(cases, desc="Converting labels", unit="image", disable=None):
+            merged = np.zeros((1, 1), np.uint8)
+            for file in case_files(case, ["label"]):
+                with problems.collect(), explained(file), Image.open(file) as image:
+                    merged = np.maximum(merged, np.asarray(self.convert(image)))
+            write_image(merged, folder / self.converted_name(case))
+        problems.raise_if_any()
 
     def list_files(self, root: PathLike, seed: int, cache_dir: PathLike | None, problems: Problems) -> Datalists:
         """List the files of each section, and add to ``problems`` what is wrong with their names and places."""

@@ -19,9 +19,7 @@ from iels_drawings.wbc import draw_wbc
 from monai_iels.data._cache import write_image
 from monai_iels.data._cases import Datalists, pair, split
 from monai_iels.data._search import Search
-from monai_iels.data._source import Archive, Source, generator
-
-_VALUES = (0, 128, 255)
+from monai_iels.data._source import Source, generator
 
 
 def _find(search: Search) -> Datalists:
@@ -35,26 +33,7 @@ def _sample(folder: Path, index: int, seed: int, size: int) -> None:
     image, label = draw_wbc(generator(seed, index), (size, size))
     path = folder / "Dataset 1" / f"{index + 1:03}.bmp"
     write_image(image, path)
-    write_image(np.asarray(_VALUES, np.uint8)[label], path.with_suffix(".png"))
+    write_image(np.asarray(WBC.values, np.uint8)[label], path.with_suffix(".png"))
 
 
-WBC = Source(
-    name="wbc",
-    title="WBC",
-    layout=(
-        "Dataset 1/001.bmp  an RGB image of one cell\n"
-        "Dataset 1/001.png  its mask: 0 background, 128 cytoplasm, 255 nucleus"
-    ),
-    terms="GPL-3.0; cite Zheng et al., Micron 107, 2018. Source: https://github.com/zxaoyou/segmentation_WBC",
-    classes=("background", "cytoplasm", "nucleus"),
-    values=_VALUES,
-    counts={"training": 270, "validation": 30},
-    find=_find,
-    sample=_sample,
-    size=120,
-    archive=Archive(
-        url="https://github.com/zxaoyou/segmentation_WBC/archive/refs/heads/master.zip",
-        folder="segmentation_WBC",
-        contents="86f0a156f24967a07d434390e8cac6a87f30c95850c334b879d9d02be9b2f777",
-    ),
-)
+WBC = Source.from_page("wbc", find=_find, sample=_sample)

@@ -17,7 +17,6 @@ import re
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from monai.config import PathLike
@@ -32,7 +31,13 @@ class ItkVolume(Format):
 
     def header(self, file: str) -> Header:
         """Return the shape and affine of a volume; ITK's axes point left and backward, MONAI's right and forward."""
-        codec = _opened(file)
+        import itk
+
+        codec = itk.ImageIOFactory.CreateImageIO(file, itk.CommonEnums.IOFileMode_ReadMode)
+        if codec is None:
+            raise ValueError("is of a kind that ITK does not read; save it as .nii.gz")
+        codec.SetFileName(file)
+        codec.ReadImageInformation()  # and no pixels
         axes = range(codec.GetNumberOfDimensions())
         spatial = axes[:3]
         affine = np.eye(4)
@@ -51,18 +56,6 @@ class ItkVolume(Format):
         import itk
 
         itk.imwrite(ITKWriter.create_backend_obj(labels, None, affine, labels.dtype), str(file), compression=True)
-
-
-def _opened(file: str) -> Any:
-    """Return ITK's codec for a file, which has read the header and no pixels."""
-    import itk
-
-    codec = itk.ImageIOFactory.CreateImageIO(file, itk.CommonEnums.IOFileMode_ReadMode)
-    if codec is None:
-        raise ValueError("is of a kind that ITK does not read; save it as .nii.gz")
-    codec.SetFileName(file)
-    codec.ReadImageInformation()
-    return codec
 
 
 class Nrrd(ItkVolume):
