@@ -19,7 +19,6 @@ from typing import Any
 
 from monai.config import PathLike
 
-from monai_iels.data import check_labels
 from monai_iels.handlers import EvaluationReport
 from monai_iels.runs._error_sentences import one_sentence
 from monai_iels.runs._weights import check_weights
@@ -66,9 +65,7 @@ class Evaluation(BundleRun):
         """Evaluate."""
         self.ready()
         warn_if_synthetic(self["dataset_dir"])
-        check_labels(
-            self["datalists"], self["label_keys"], self["label_reader"], self["label_values"], self["ignored_values"]
-        )
+        self.check_labels()
         check_weights(self["checkpoint"], self["network_def"])
         check_writable(self["report_dir"], "report_dir")
         report = self.handler("validate#handlers", EvaluationReport)

@@ -31,7 +31,7 @@ from torch import nn
 
 from monai_iels import registry
 from monai_iels._terminal import bundle_command, first_line
-from monai_iels.data import SYNTHETIC, check_labels
+from monai_iels.data import SYNTHETIC
 from monai_iels.handlers import LayerPictures, Tracking, TrainingCheckpoint
 from monai_iels.layers import InverseEvolutionLayer, apply_layer
 from monai_iels.losses import IELLoss
@@ -120,9 +120,7 @@ class Training(BundleRun):
         """Train, register the best weights if a name is given, and say what to do next."""
         self.ready()
         self._check_and_warn()
-        check_labels(
-            self["datalists"], self["label_keys"], self["label_reader"], self["label_values"], self["ignored_values"]
-        )
+        self.check_labels()
         begun = self._load_pretrained()
         self._try_one_case()
         trainer = self._trainer()

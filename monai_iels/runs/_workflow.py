@@ -24,7 +24,7 @@ from monai.bundle import ConfigWorkflow
 from monai.config import PathLike
 from monai.utils import ensure_tuple
 
-from monai_iels.data import SYNTHETIC
+from monai_iels.data import SYNTHETIC, check_labels
 from monai_iels.runs._error_sentences import one_sentence
 from monai_iels.runs._keys import CONFIGS, check_keys, keys_of
 from monai_iels.settings import RUN, Rule, as_typed, check_rules
@@ -102,6 +102,11 @@ class BundleRun(ConfigWorkflow):
         """Initialize the run, where its user did not."""
         if not self._is_initialized:
             self.initialize()
+
+    def check_labels(self) -> None:
+        """Read every label, and name all that have values of no class."""
+        keys = ("datalists", "label_keys", "label_reader", "label_values", "ignored_values")
+        check_labels(*map(self.__getitem__, keys))
 
     def handler(self, handlers: str, kind: type[Handler]) -> Handler:
         """Return the handler of a kind among those of the config."""
