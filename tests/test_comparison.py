@@ -185,7 +185,7 @@ def test_panels_are_those_of_finished_trainings(tmp_path):
         file.parent.mkdir(parents=True)
         parts = ("image", "truth", "noisy label", "training label", "prediction")
         Sheet([{part: Tile(np.zeros((4, 4)), f"{part} of {name}") for part in parts}], ["none", "cell"]).save(file)
-    sheets = dict(_finished_sheets(results, {"short": "A", "failed": "B", "no file": "C"}, files))
+    sheets = _finished_sheets(results, {"short": "A", "failed": "B", "no file": "C"}, files)
     assert list(sheets) == ["short"]
     compared = _side_by_side({**sheets, "again": Sheet.load(files.training("B", 0).panels)})
     assert [list(row) for row in compared.rows] == [["image", "truth", "noisy label", "short", "again"]]

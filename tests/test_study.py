@@ -24,7 +24,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from inspect import signature
 from pathlib import Path
-from types import SimpleNamespace
 
 import mlflow
 import numpy as np
@@ -41,14 +40,13 @@ from servers import Gate, files_with, wait_for
 
 from monai_iels import Training
 from monai_iels._files import write_json
-from monai_iels.cli import main
+from monai_iels.cli import main, run_program
 from monai_iels.study import Study, read_results, read_study, select_variants
 from monai_iels.study._definition import check_overrides, presets
 from monai_iels.study._folder import StudySummary
 from monai_iels.study._plan import check_unchanged, make_plan, write_summary
-from monai_iels.study._processes import TrainingProcesses
 from monai_iels.study._report import _as_code, _as_text
-from monai_iels.study._running import _outcomes, _prepare_data, _terminable
+from monai_iels.study._running import TrainingProcesses, _prepare_data
 from monai_iels.tracking import Journal, local_database
 
 STUDIES = sorted(BUNDLES.glob("*/studies/*.yaml"))
@@ -107,7 +105,7 @@ def test_an_interrupted_study_goes_on(tiny):
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_training_is_a_process_or_several_that_torchrun_starts(count, tmp_path, monkeypatch):
     start_helper()
-    monkeypatch.setattr("monai_iels.study._processes.sys.executable", programs.__file__)
+    monkeypatch.setattr("monai_iels.study._running.sys.executable", programs.__file__)
     overrides = {**TINY, "epochs": 1, "sample_count": 20}
     study = Study("s", BUNDLES / "wbc", {"a": overrides, "b": {**overrides, "batch_size": 3}}, [0], tmp_path / "s.yaml")
     plan = make_plan(study, tmp_path / "out", "cpu", "synthetic", new_database(tmp_path), count)
@@ -417,7 +415,7 @@ def stub(tmp_path, monkeypatch):
         program = tmp_path / "program"
         program.write_text(STUB.format(python=sys.executable, ending=ending))
         program.chmod(0o755)
-        monkeypatch.setattr("monai_iels.study._processes.sys.executable", str(program))
+        monkeypatch.setattr("monai_iels.study._running.sys.executable", str(program))
         study = Study("s", BUNDLES / "wbc", {"a": {}}, [0], tmp_path / "s.yaml")
         return make_plan(study, tmp_path / "out", "cpu", "synthetic", None).trainings("parent")[0]
 
@@ -462,14 +460,14 @@ def test_a_training_is_resumed_unless_it_failed(stub, before, saved, resumed):
         training.journal.append("status", status=before)
     if saved:
         training.folder.last_state.touch()
-    TrainingProcesses(None).run(training)
+    TrainingProcesses(1).run(training)
     words, _ = seen(training)
     assert words[-2:] == ["--resume", resumed]
 
 
 def test_all_trainings_are_stopped_together(stub):
     training = stub("time.sleep(60)")
-    processes = TrainingProcesses(None)
+    processes = TrainingProcesses(1)
     with ThreadPoolExecutor() as pool:
         future = pool.submit(processes.run, training)
         wait_for((training.folder.path / "seen.json").exists, 60)
@@ -483,17 +481,18 @@ def test_all_trainings_are_stopped_together(stub):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_signals_end_a_study_as_ctrl_c_does(number):
-    before = signal.signal(number, signal.SIG_DFL)
+@pytest.mark.parametrize("ignored", [False, True])  # nohup ignores SIGHUP
+def test_signals_end_a_command_as_ctrl_c_does(number, ignored, monkeypatch):
+    monkeypatch.setattr("monai_iels.cli.main", lambda: signal.raise_signal(number))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    before = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGHUP)}
     try:
-        with pytest.raises(KeyboardInterrupt), _terminable():
-            signal.raise_signal(number)
-        assert signal.getsignal(number) is signal.SIG_DFL
-        signal.signal(number, signal.SIG_IGN)  # as nohup does
-        with _terminable():
-            signal.raise_signal(number)
+        signal.signal(number, signal.SIG_IGN if ignored else signal.SIG_DFL)
+        with pytest.raises(SystemExit if ignored else KeyboardInterrupt):
+            run_program()
     finally:
-        signal.signal(number, before)
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 def test_a_folder_keeps_all_that_was_asked_for(tmp_path):
@@ -511,13 +510,6 @@ def test_a_folder_keeps_all_that_was_asked_for(tmp_path):
         "monai-iels study run s.yaml --preset cpu --seeds 2 --variants A B",
         "monai-iels study run s.yaml --preset cpu --seeds 3 --dataset_dir DIR",
     ]
-
-
-@pytest.mark.parametrize("backend", ["threading", "loky", "multiprocessing"])
-def test_backends(backend):
-    """Those of joblib tell each job as it ends, or all at the end, as Ray's does."""
-    echo = SimpleNamespace(run=int)  # trains nothing, and lets the processes import nothing
-    assert sorted(_outcomes(echo, [3, 1, 2], 2, backend)) == [1, 2, 3]
 
 
 @pytest.mark.parametrize("file", STUDIES, ids=lambda file: f"{file.parts[-3]}-{file.stem}")
@@ -649,11 +641,7 @@ def test_parameters_of_the_run_are_no_keys_of_the_config_that_lists_the_data(tmp
     plan = make_plan(study, tmp_path / "out", "cpu", "synthetic", "sqlite:///mlflow.db", 2)
     check_overrides(study)
     _prepare_data(plan)
-    own = {"bundle_root", "cache_dir", "dataset_dir", "mine", "output_dir"}
-    assert plan.settings.keys() == own | TINY.keys() - {"pictures"}
-    assert plan.shared.keys() - plan.settings.keys() == {
-        *("config_file", "experiment_name", "known_keys", "pictures", "pretrained", "tracking_uri", "workflow_name")
-    }
+    assert len(list((tmp_path / "out" / "cache").glob("synthetic-*-10-48-*"))) == 1
 
 
 def test_trainings_of_one_process_are_not_mixed_with_those_of_several(tmp_path):

@@ -16,19 +16,20 @@ from __future__ import annotations
 import dataclasses
 import os
 import shlex
-from collections import Counter
 from pathlib import Path
+from statistics import mode
 from typing import Any
 
+import numpy as np
 import yaml
 
-from monai_iels._files import atomic
-from monai_iels._terminal import module_command, script_command, shown
+from monai_iels._files import atomic, write_text
+from monai_iels._terminal import module_command, shown
 from monai_iels.advice._diagnosis import SHARED, Diagnosis, diagnose
 from monai_iels.advice._reading import LabelFiles
 from monai_iels.advice._report import report
-from monai_iels.advice._settings import Setting, alone, settings_for
-from monai_iels.advice._sheet import draw_sheet, suspicion
+from monai_iels.advice._settings import Setting, settings_for
+from monai_iels.advice._sheet import MARKED, draw_sheet
 from monai_iels.advice._signs import Repeats, Signs, measure, specks_of
 from monai_iels.data import DataError, Problem
 
@@ -57,8 +58,9 @@ class Advice:
 
     def worst(self, count: int = _SHOWN) -> list[str]:
         """Return the files that have most of what the answer says, the worst first."""
-        ordered = sorted(self.signs, key=lambda file: -suspicion(self.signs[file], self.diagnosis.answer))
-        return ordered[:count]
+        sign, _ = MARKED[self.diagnosis.answer]
+        found = {file: np.nan_to_num(getattr(signs, sign), nan=-1.0) for file, signs in self.signs.items()}
+        return sorted(found, key=lambda file: -found[file])[:count]
 
     def save(self, folder: Path, root: Path, bundle: Path | None = None) -> str:
         """Write ``labels.png``, ``report.md``, ``override.yaml`` and ``study.yaml``, and return the next steps.
@@ -71,23 +73,14 @@ class Advice:
         steps = _next_steps(folder, root, bundle)
         with atomic(folder / "labels.png") as part:
             draw_sheet([(self.files.label(f), self.signs[f]) for f in self.worst()], self.diagnosis.answer, part)
-        _write(folder / "override.yaml", self._override())
-        _write(folder / "study.yaml", self._study(folder, bundle))
-        _write(folder / "report.md", f"# What the labels say\n\n{self}\n\n{steps}\n\n![The worst labels](labels.png)\n")
+        answer, best = self.diagnosis.answer, self.settings[0]
+        variants = {"U-Net": {"iel_steps": 0}} | {setting.name: setting.overrides for setting in self.settings}
+        study = {"bundle": os.path.abspath(bundle) if bundle else "mine", "seeds": 3, "variants": variants}
+        text = f"# What the labels say\n\n{self}\n\n{steps}\n\n![The worst labels](labels.png)\n"
+        write_text(f"# {answer}: {best.name}. {best.evidence}\n{_yaml(best.overrides)}", folder / "override.yaml")
+        write_text(f"# {answer}: what to try.\n{_yaml(study)}", folder / "study.yaml")
+        write_text(text, folder / "report.md")
         return steps
-
-    def _override(self) -> str:
-        best = self.settings[0]
-        return f"# {self.diagnosis.answer}: {best.name}. {best.evidence}\n{_yaml(best.overrides)}"
-
-    def _study(self, folder: Path, bundle: Path | None) -> str:
-        variants = {setting.name: setting.overrides for setting in [alone(""), *self.settings]}
-        place = os.path.abspath(bundle) if bundle else "mine"
-        where = (
-            "" if bundle else "# Put this file into bundles/mine/studies, where `mine` is the name of your bundle.\n"
-        )
-        study = {"bundle": place, "seeds": 3, "variants": variants}
-        return f"# {self.diagnosis.answer}: what to try.\n{where}{_yaml(study)}"
 
 
 def advise(files: LabelFiles, count: int = 100) -> Advice:
@@ -111,9 +104,8 @@ def advise(files: LabelFiles, count: int = 100) -> Advice:
         remedy = "Give labels with objects; the background is 0."
         raise DataError(Problem("values", os.path.dirname(next(iter(signs))), "all labels are empty", remedy))
     diagnosis = diagnose(list(signs.values()), repeats.correlation())
-    axes = Counter(each.axis for each in signs.values())
     remedies_of = SHARED if diagnosis.may_repeat else diagnosis.answer
-    return Advice(files, diagnosis, signs, settings_for(remedies_of, axes.most_common(1)[0][0]))
+    return Advice(files, diagnosis, signs, settings_for(remedies_of, mode(each.axis for each in signs.values())))
 
 
 def _next_steps(folder: Path, root: Path, bundle: Path | None) -> str:
@@ -126,7 +118,7 @@ def _next_steps(folder: Path, root: Path, bundle: Path | None) -> str:
     place, data, home = (shlex.quote(shown(path)) for path in (folder, root, bundle))
     train = f"{module_command('monai.bundle')} run --workflow_name monai_iels.Training"
     train += f" --args_file {place}/override.yaml --bundle_root {home} --dataset_dir {data}"
-    study = f"{_command()} study run {place}/study.yaml --dataset_dir {data}"
+    study = f"{module_command('monai_iels')} study run {place}/study.yaml --dataset_dir {data}"
     return (
         f"Next, train with the first of them:\n\n    {train} --output_dir {place}/training\n\n"
         "or compare all of them, and the network alone, with three seeds:\n\n"
@@ -134,15 +126,5 @@ def _next_steps(folder: Path, root: Path, bundle: Path | None) -> str:
     )
 
 
-def _command() -> str:
-    command = script_command("monai-iels")
-    return command if command == "monai-iels" else module_command("monai_iels")
-
-
 def _yaml(content: dict[str, Any]) -> str:
     return yaml.safe_dump(content, sort_keys=False, width=120, allow_unicode=True)
-
-
-def _write(file: Path, text: str) -> None:
-    with atomic(file) as part:
-        part.write_text(text, encoding="utf-8")

@@ -17,8 +17,10 @@ import dataclasses
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from monai_iels.advice._signs import Signs
 
@@ -29,74 +31,68 @@ RAGGED = "ragged outlines"
 POLYGONS = "coarse polygons"
 SLICES = "slices that disagree"
 BITTEN = "parts left out"
-ANSWERS = (CLEAN, SHARED, SCATTERED, RAGGED, POLYGONS, SLICES, BITTEN)
+MEANINGS = {
+    CLEAN: "nothing in the labels alone points to an error",
+    SHARED: "small spots of wrong classes, at the same places in all labels, as a tool or a template leaves them",
+    SCATTERED: "small spots of wrong classes, at other places in each label",
+    RAGGED: "outlines wiggle more than those of real objects do, as with a trembling hand or a thresholding tool",
+    POLYGONS: "outlines were clicked with few corners",
+    SLICES: "neighboring slices do not fit together, as if each had been drawn alone",
+    BITTEN: "notches, slits or dents, as where a vessel or a bright spot was left out of an object",
+}
+ANSWERS = tuple(MEANINGS)
 
-# Limits, chosen on one half of the labels of three data sets, and tested on the other: benchmarks/advice.md.
-SPECKS = 0.012  # clean labels have less than 0.001; noise in 5 % of the pixels 0.02
-REPEATS = 0.15  # by chance 0; windows at the same places 0.4 to 0.6
-STRAIGHTNESS = 0.485  # clean labels have up to 0.46, polygons at least 0.51
-CORNERS = 1.5  # clean labels have up to 1.45, polygons at least 1.55
-SHARPEST_CORNERS = 2.6  # strips that are cut out have more, polygons at most 2.2
-DISAGREEMENT = 3.0  # clean volumes have up to 1.6, shifted slices at least 4
-GAPS = 0.036  # clean labels have up to 0.015
-WIGGLES = 0.37  # clean labels have up to 0.25, or 0.34 if objects are grown together; ragged ones at least 0.4
-STRONG_WIGGLES = 0.7  # more than strips and bites make
-DENTS = 0.045  # clean labels have up to 0.02, or 0.044 if objects are grown together
-CORNERS_OF_BITES = (
-    1.15  # a bite turns sharply outward at both ends, and slowly inward; a ragged outline does both alike
-)
-THINNEST = 4.0  # pixels; the outline of a thinner structure has no room for these signs
+# Chosen on one half of the labels of three data sets, and tested on the other: benchmarks/advice.md.
+LIMITS = {
+    "specks": 0.012,  # clean labels have less than 0.001; noise in 5 % of the pixels 0.02
+    "repeats": 0.15,  # by chance 0; windows at the same places 0.4 to 0.6
+    "wiggles": 0.37,  # clean labels have up to 0.25, or 0.34 if objects are grown together; ragged ones at least 0.4
+    "straightness": 0.485,  # clean labels have up to 0.46, polygons at least 0.51
+    "corners": 1.5,  # clean labels have up to 1.45, polygons at least 1.55
+    "dents": 0.045,  # clean labels have up to 0.02, or 0.044 if objects are grown together
+    "gaps": 0.036,  # clean labels have up to 0.015
+    "slices": 3.0,  # clean volumes have up to 1.6, shifted slices at least 4
+    "breadth": 4.0,  # pixels; the outline of a thinner structure has no room for these signs
+}
 _RESAMPLED = 200
 _FEWEST = 5
 
 
-@dataclasses.dataclass(frozen=True)
-class Limit:
-    """One condition of a rule: a sign is above, or not above, a limit."""
-
-    sign: str
-    limit: float
-    above: bool = True
-
-    def margin(self, signs: Mapping[str, float]) -> float:
-        """Return by what factor a sign is beyond the limit: 1 at the limit; 0 for a sign that was not measured."""
-        value = signs[self.sign]
-        if math.isnan(value):
-            return 0.0
-        ratio = max(value, 0.0) / self.limit
-        return ratio if self.above else 1 / max(ratio, 0.01)
-
-
-@dataclasses.dataclass(frozen=True)
-class Rule:
-    """An answer, and the conditions that must all hold."""
+class Rule(NamedTuple):
+    """An answer, and the limits that signs must all be above, or below."""
 
     answer: str
-    limits: tuple[Limit, ...]
+    above: Mapping[str, float]
+    below: Mapping[str, float] = {}
 
     def margin(self, signs: Mapping[str, float]) -> float:
-        """Return the margin of the condition that holds least; above 1 the rule fits."""
-        return min(limit.margin(signs) for limit in self.limits)
+        """Return by what factor the sign that fits least is beyond its limit: above 1 the rule fits.
+
+        It is 0 if a sign was not measured.
+        """
+        ratios = [max(signs[sign], 0.0) / limit for sign, limit in self.above.items()]
+        ratios += [1 / max(signs[sign] / limit, 0.01) for sign, limit in self.below.items()]
+        return 0.0 if any(map(math.isnan, ratios)) else min(ratios)
 
 
-_THICK = Limit("breadth", THINNEST)
+def _limits(*signs: str) -> dict[str, float]:
+    return {sign: LIMITS[sign] for sign in signs}
+
+
 RULES = (
-    Rule(SHARED, (Limit("specks", SPECKS), Limit("repeats", REPEATS))),
-    Rule(SCATTERED, (Limit("specks", SPECKS),)),
+    Rule(SHARED, _limits("specks", "repeats")),
+    Rule(SCATTERED, _limits("specks")),
     Rule(
         POLYGONS,
-        (
-            _THICK,
-            Limit("straightness", STRAIGHTNESS),
-            Limit("corners", CORNERS),
-            Limit("corners", SHARPEST_CORNERS, above=False),
-            Limit("dents", DENTS, above=False),
-        ),
+        _limits("breadth", "straightness", "corners"),
+        {"corners": 2.6, **_limits("dents")},  # strips that are cut out have sharper corners, polygons at most 2.2
     ),
-    Rule(SLICES, (Limit("slices", DISAGREEMENT),)),
-    Rule(BITTEN, (_THICK, Limit("gaps", GAPS), Limit("wiggles", STRONG_WIGGLES, above=False))),
-    Rule(BITTEN, (_THICK, Limit("dents", DENTS), Limit("corners", CORNERS_OF_BITES))),
-    Rule(RAGGED, (_THICK, Limit("wiggles", WIGGLES))),
+    Rule(SLICES, _limits("slices")),
+    # Strips and bites make fewer wiggles.
+    Rule(BITTEN, _limits("breadth", "gaps"), {"wiggles": 0.7}),
+    # A bite turns sharply outward at both ends, and slowly inward; a ragged outline does both alike.
+    Rule(BITTEN, {**_limits("breadth", "dents"), "corners": 1.15}),
+    Rule(RAGGED, _limits("breadth", "wiggles")),
 )
 """The first rule that fits decides; if none fits, nothing is to be seen."""
 
@@ -143,34 +139,22 @@ def diagnose(labels: Sequence[Signs], repeats: float) -> Diagnosis:
     """
     if not labels:
         raise ValueError("Expected the signs of at least one label, got none.")
-    names = [field.name for field in dataclasses.fields(Signs)]
-    table = np.array([dataclasses.astuple(label) for label in labels], float)
-    signs = _summary(names, table, repeats)
-    answer = answer_for(signs)
+    table = pd.DataFrame([dataclasses.asdict(label) for label in labels])
+    signs = _summary(table, repeats)
+    answer = _answer_for(signs)
     random = np.random.RandomState(0)
-    drawn = [table[random.randint(len(table), size=len(table))] for _ in range(_RESAMPLED)]
-    answers = Counter(answer_for(_summary(names, rows, repeats)) for rows in drawn)
+    drawn = [table.iloc[random.randint(len(table), size=len(table))] for _ in range(_RESAMPLED)]
+    answers = Counter(_answer_for(_summary(rows, repeats)) for rows in drawn)
+    nearest = CLEAN if answer != CLEAN else max(RULES, key=lambda rule: rule.margin(signs)).answer
     others = [other for other, _ in answers.most_common() if other != answer]
-    return Diagnosis(answer, answers[answer] / _RESAMPLED, (others or [_nearest(signs, answer)])[0], signs, len(labels))
+    return Diagnosis(answer, answers[answer] / _RESAMPLED, [*others, nearest][0], signs, len(labels))
 
 
-def answer_for(signs: Mapping[str, float]) -> str:
+def _answer_for(signs: Mapping[str, float]) -> str:
     """Return the answer of the first rule that fits."""
     return next((rule.answer for rule in RULES if rule.margin(signs) > 1), CLEAN)
 
 
-def _summary(names: Sequence[str], table: np.ndarray, repeats: float) -> dict[str, float]:
+def _summary(table: pd.DataFrame, repeats: float) -> dict[str, float]:
     """Return the medians of what was measured, and the means of shares of the image."""
-    known = ~np.isnan(table)
-    middle = [
-        float(np.median(column[has])) if has.any() else math.nan for column, has in zip(table.T, known.T, strict=True)
-    ]
-    means = dict(zip(names[:2], table[:, :2].mean(0).tolist(), strict=True))
-    return {**dict(zip(names, middle, strict=True)), **means, "repeats": repeats}
-
-
-def _nearest(signs: Mapping[str, float], answer: str) -> str:
-    """Return the answer, other than the one given, whose rule is nearest to fitting."""
-    if answer != CLEAN:
-        return CLEAN
-    return max(RULES, key=lambda rule: rule.margin(signs)).answer
+    return {**table.median(), **table[["specks", "roughness"]].mean(), "repeats": repeats}

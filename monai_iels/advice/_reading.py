@@ -15,32 +15,20 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from monai.bundle import ConfigParser
 from monai.config import PathLike
 from monai.data import MetaTensor
 from monai.transforms import Orientation
 from tqdm import tqdm
 
+from monai_iels import data
 from monai_iels.advice._signs import reduced
 from monai_iels.bundles import composed_config, list_data
-from monai_iels.data import (
-    SOURCES,
-    DataError,
-    Datalists,
-    LabelValuesd,
-    Problem,
-    Problems,
-    all_files,
-    contents,
-    is_archive,
-    listing,
-    read_file,
-    walk,
-)
 from monai_iels.images import IGNORED, as_mask, format_of, suffixes
 
 _USUAL = ("labels", "masks", "labelstr", "label", "mask")  # folders of labels, in lower case
@@ -79,12 +67,17 @@ class LabelFiles:
         """Read one label; a volume is turned so that its axes point right, forward and up."""
         label = self.read(file)
         if label.ndim not in (3, 4):
-            raise DataError(Problem("size", file, f"the label has {label.ndim - 1} axes, not 2 or 3"))
+            raise _refusal("size", file, f"the label has {label.ndim - 1} axes, not 2 or 3")
         if label.ndim == 4:
             label = Orientation(axcodes="RAS", labels=None)(label)  # type: ignore[assignment]
         classes = np.asarray(label[0])
         classes, factor = reduced(np.where(classes == IGNORED, 0, classes).astype(np.int16))
         return Label(Path(file).name, classes, tuple(factor * float(size) for size in label.pixdim[: classes.ndim]))
+
+
+def _refusal(*problem: str) -> data.DataError:
+    """Return an error: what kind it is, its place, what is wrong, and what to do."""
+    return data.DataError(data.Problem(*problem))
 
 
 def find_labels(root: Path, cache_dir: PathLike | None = None) -> LabelFiles:
@@ -94,75 +87,70 @@ def find_labels(root: Path, cache_dir: PathLike | None = None) -> LabelFiles:
         DataError: if there are no labels, or nothing says which files are labels.
     """
     if not root.is_dir():
-        raise DataError(Problem("missing", str(root), "there is no such folder", "Check the path given with --root."))
-    names = {path.name.lower(): path for path in listing(root) if path.is_dir()}
+        raise _refusal("missing", str(root), "there is no such folder", "Check the path given with --root.")
+    names = {path.name.lower(): path for path in data.listing(root) if path.is_dir()}
     if own := next((names[name] for name in _USUAL if name in names), None):
         return labels_in_folder(own)
-    if not any(is_archive(path) for path in listing(root)):  # to try all data sets would unpack it for each
-        for name in SOURCES:
-            try:
+    if not any(data.is_archive(path) for path in data.listing(root)):  # to try all data sets would unpack it for each
+        for name in data.SOURCES:
+            with suppress(data.DataError):
                 return labels_of_source(name, root, cache_dir)
-            except DataError:
-                continue
+    what = f"nothing here says which files are labels, {data.contents(root)}"
     remedy = (
         "Name the folder of the labels below it with --labels, a data set such as wbc or your bundle with --bundle."
     )
-    raise DataError(
-        Problem("missing", str(root), f"nothing here says which files are labels, {contents(root)}", remedy)
-    )
+    raise _refusal("missing", str(root), what, remedy)
 
 
 def labels_of_source(name: str, root: PathLike, cache_dir: PathLike | None = None) -> LabelFiles:
     """Return the labels of one of the data sets."""
-    source = SOURCES[name]
+    source = data.SOURCES[name]
     datalists = source.read(root, 0, cache_dir)
-    files = _label_files(datalists, _keys(datalists))
-    reader, values = format_of(files[0]).reader(as_mask), LabelValuesd("label", source.values, source.ignored)
-    return LabelFiles(files, lambda file: values({"label": read_file(file, reader)})["label"])
+    cases = [case for section in datalists.values() for case in section]
+    keys = sorted({key for case in cases for key in case if key.startswith("label")})[:1]
+    return _listed(datalists, keys, data.LabelValuesd("label", source.values, source.ignored))
 
 
 def labels_of_bundle(bundle: Path, root: PathLike, cache_dir: PathLike | None = None) -> LabelFiles:
     """Return the labels of a bundle's data, read as its training does."""
-    parser: ConfigParser = composed_config(bundle, root, cache_dir)
+    parser = composed_config(bundle, root, cache_dir)
     datalists = list_data(parser)
-    names = ("label_keys", "label_reader", "label_values", "ignored_values")
-    keys, reader, known, ignored = map(parser.get_parsed_content, names)
-    values = LabelValuesd("label", known, ignored)
-    files = _label_files(datalists, keys)
-    return LabelFiles(files, lambda file: values({"label": read_file(file, reader)})["label"])
+    names = ("label_keys", "label_values", "ignored_values", "label_reader")
+    keys, known, ignored, reader = map(parser.get_parsed_content, names)
+    return _listed(datalists, keys, data.LabelValuesd("label", known, ignored), reader)
+
+
+def _listed(
+    datalists: data.Datalists, keys: Sequence[str], values: data.LabelValuesd, reader: Any = None
+) -> LabelFiles:
+    """Return the labels of all cases, read as class numbers; without a reader, as their format is."""
+    files = sorted(data.all_files(datalists, keys))
+    reader = reader or format_of(files[0]).reader(as_mask)
+    return LabelFiles(files, lambda file: values({"label": data.read_file(file, reader)})["label"])
 
 
 def labels_in_folder(folder: Path) -> LabelFiles:
     """Return all images or volumes below a folder; their values, in order, are the classes."""
-    problems = Problems()
-    found = [str(path) for path in walk(folder, problems)] if folder.is_dir() else []
-    files = [file for file in found if file.lower().endswith(suffixes(2) + suffixes(3))]
+    remedy = "Name the folder of the labels below --root with --labels, such as --labels masks."
+    if not folder.is_dir():
+        raise _refusal("missing", str(folder), "there is no such folder", remedy)
+    files = [str(path) for path in data.walk(folder, data.Problems())]
+    files = [file for file in files if file.lower().endswith(suffixes(2) + suffixes(3))]
     if not files:
-        what = f"there are no label files here, {contents(folder)}" if folder.is_dir() else "there is no such folder"
-        remedy = "Name the folder of the labels below --root with --labels, such as --labels masks."
-        raise DataError(Problem("missing", str(folder), what, remedy))
+        raise _refusal("missing", str(folder), f"there are no label files here, {data.contents(folder)}", remedy)
     return LabelFiles(files, _read_any)
-
-
-def _keys(datalists: Datalists) -> list[str]:
-    cases = [case for section in datalists.values() for case in section]
-    return sorted({key for case in cases for key in case if key.startswith("label")})[:1]
-
-
-def _label_files(datalists: Datalists, keys: Sequence[str]) -> list[str]:
-    return sorted(all_files(datalists, keys))
 
 
 def _read_any(file: str) -> MetaTensor:
     """Read a label whose values are not known: 0 is the background, others are numbered in their order."""
     if format_of(file).is_lossy:
         problem = "a JPEG has other values near outlines than the mask that was saved"
-        raise DataError(Problem("values", file, problem, "Save the masks again as PNG, from the program they are of."))
-    label = read_file(file, format_of(file).reader(as_mask))
+        raise _refusal("values", file, problem, "Save the masks again as PNG, from the program they are of.")
+    label = data.read_file(file, format_of(file).reader(as_mask))
     values, numbers = torch.unique(label.as_tensor(), return_inverse=True)
     if len(values) > _MOST_CLASSES:
         problem = f"the file has {len(values)} different values, as an image or a mask saved as JPEG does"
-        raise DataError(Problem("values", file, problem, "Give labels with one value per class."))
+        raise _refusal("values", file, problem, "Give labels with one value per class.")
     if values[0] != 0:
         numbers = numbers + 1  # no background
     return MetaTensor(numbers, meta=label.meta)

@@ -20,41 +20,27 @@ from pathlib import Path
 import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
-from matplotlib.colors import to_rgba
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from scipy import ndimage
 
-from monai_iels.advice._diagnosis import BITTEN, CLEAN, DENTS, GAPS, POLYGONS, RAGGED, SCATTERED, SHARED, SLICES
+from monai_iels.advice._diagnosis import BITTEN, CLEAN, POLYGONS, RAGGED, SCATTERED, SHARED, SLICES
 from monai_iels.advice._reading import Label
 from monai_iels.advice._signs import Signs, bends, gaps_of, majority, middle_of, objects_of, odd_slices, specks_of
 from monai_iels.pictures import color_of
 
 _RED = "#e6004c"
 _COLUMNS = 4
-_LEGENDS = {
-    CLEAN: "what a majority filter of 3x3 pixels would change (these labels look clean)",
-    SHARED: "tiny islands and holes",
-    SCATTERED: "tiny islands and holes",
-    RAGGED: "outline turns inward",
-    POLYGONS: "corners",
-    SLICES: "differs from both neighboring slices",
-    BITTEN: "gaps: what smoothing would fill",
+MARKED = {  # the sign that the worst labels have most of, and what is marked
+    CLEAN: ("roughness", "what a majority filter of 3x3 pixels would change (these labels look clean)"),
+    SHARED: ("specks", "tiny islands and holes"),
+    SCATTERED: ("specks", "tiny islands and holes"),
+    RAGGED: ("wiggles", "outline turns inward"),
+    POLYGONS: ("straightness", "corners"),
+    SLICES: ("slices", "differs from both neighboring slices"),
+    BITTEN: ("gaps", "gaps: what smoothing would fill"),
 }
-
-
-def suspicion(signs: Signs, answer: str) -> float:
-    """Return how much a label has of what the answer says; the worst have most."""
-    value = {
-        CLEAN: signs.roughness,
-        SHARED: signs.specks,
-        SCATTERED: signs.specks,
-        RAGGED: signs.wiggles,
-        POLYGONS: signs.straightness,
-        SLICES: signs.slices,
-        BITTEN: float(np.nanmax([signs.gaps / GAPS, signs.dents / DENTS, -1])),
-    }[answer]
-    return -math.inf if math.isnan(value) else value
 
 
 def draw_sheet(labels: Sequence[tuple[Label, Signs]], answer: str, file: Path) -> None:
@@ -75,22 +61,18 @@ def draw_sheet(labels: Sequence[tuple[Label, Signs]], answer: str, file: Path) -
             axis.set_axis_off()
         words = "The labels with the strongest signs" if answer != CLEAN else "The roughest labels"
         figure.suptitle(f"{words}: {answer}", fontsize=12)
-        handles = [Patch(color=_RED, label=_LEGENDS[answer])]
-        figure.legend(handles=handles, loc="outside lower center", fontsize=10, frameon=False)
+        _, legend = MARKED[answer]
+        figure.legend(handles=[Patch(color=_RED, label=legend)], loc="outside lower center", fontsize=10, frameon=False)
         figure.savefig(file, dpi=110)
 
 
 def _draw(axis: Axes, label: Label, signs: Signs, answer: str) -> None:
     classes, marked, aspect = _plane(label, signs, answer)
-    axis.imshow(np.zeros((*classes.shape, 3)) + 0.12, aspect=aspect)
-    for number in np.unique(classes[classes > 0]).tolist():
-        inside = classes == number
-        axis.imshow(inside[..., None] * np.array(to_rgba(color_of(number), 0.45)), aspect=aspect)
-        if not inside.all() and min(inside.shape) > 1:
-            axis.contour(inside, levels=[0.5], colors=[color_of(number)], linewidths=0.8)
-    axis.imshow(marked[..., None] * np.array(to_rgba(_RED)), aspect=aspect, zorder=3)  # above the outlines
-    left, right, top, bottom = _surroundings(classes > 0)
-    axis.set(xlim=(left, right), ylim=(bottom, top), facecolor="0.12", xticks=[], yticks=[])
+    colors = np.array([to_rgb("black"), *(to_rgb(color_of(number)) for number in range(1, classes.max() + 1))])
+    axis.imshow(np.where(marked[..., None], to_rgb(_RED), 0.5 * colors[classes]), aspect=aspect)
+    rows, columns = np.nonzero(classes if classes.any() else np.ones_like(classes))
+    window = {"xlim": (columns.min() - 3, columns.max() + 3), "ylim": (rows.max() + 3, rows.min() - 3)}
+    axis.set(**window, facecolor="black", xticks=[], yticks=[])
     name = label.name if len(label.name) <= 30 else f"{label.name[:14]}...{label.name[-13:]}"
     axis.set_xlabel(name, fontsize=8.5)
 
@@ -132,13 +114,3 @@ def _turns(objects: np.ndarray, signs: Signs, outward: bool) -> np.ndarray:
     if outward:  # corners are few and small
         marked = ndimage.binary_dilation(marked, np.ones((1, 2, 2)))
     return marked[0] if objects.ndim == 2 else np.moveaxis(marked, 0, across)
-
-
-def _surroundings(inside: np.ndarray) -> tuple[float, float, float, float]:
-    """Return left, right, top and bottom of what to show: the objects and a margin, as a square."""
-    rows, columns = np.flatnonzero(inside.any(axis=1)), np.flatnonzero(inside.any(axis=0))
-    if not rows.size:
-        return -0.5, inside.shape[1] - 0.5, -0.5, inside.shape[0] - 0.5
-    half = 2 + 0.55 * max(np.ptp(rows), np.ptp(columns))
-    y, x = (rows[0] + rows[-1]) / 2, (columns[0] + columns[-1]) / 2
-    return x - half, x + half, y - half, y + half

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from scipy import ndimage
+from skimage.measure import label as connected_parts
 
 from monai_iels.operators.hulls import components_of, fill_hull
 
@@ -71,13 +72,9 @@ def reduced(label: np.ndarray) -> tuple[np.ndarray, int]:
         (True, 3)
     """
     for factor in range(min(_LARGEST_FACTOR, *label.shape), 1, -1):
-        small = label[(slice(None, None, factor),) * label.ndim]
-        if all(size % factor == 0 for size in label.shape) and small.any():
-            large = small
-            for axis in range(label.ndim):
-                large = large.repeat(factor, axis)
-            if np.array_equal(large, label):
-                return small, factor
+        small, block = label[(slice(None, None, factor),) * label.ndim], np.ones((factor,) * label.ndim, label.dtype)
+        if small.any() and np.array_equal(np.kron(small, block), label):  # never if the sizes are no multiples
+            return small, factor
     return label, 1
 
 
@@ -102,11 +99,13 @@ def measure(label: np.ndarray, spacing: Sequence[float], specks: np.ndarray | No
     objects = objects_of(label, specks)
     if not objects.any() or objects.all():
         return Signs(share, roughness)
-    jags = jaggedness(objects, spacing)
-    axis = slice_axis(jags, spacing)
-    planes = planes_of(objects, axis)
-    breadth = 2 * float(planes.sum()) / max(float(curvature(planes, _FINEST_SMOOTHING)[1].sum()), 1.0)
-    bend, length = curvature(planes, max(_FINEST_SMOOTHING, breadth / 16))
+    axes = range(objects.ndim if objects.ndim == 3 else 0)  # an image has no slices
+    jags = [float(odd_slices(objects, spacing, axis).sum() / objects.sum()) for axis in axes]
+    axis = _slice_axis(jags, spacing)
+    planes = _planes_of(objects, axis)
+    _, length, _ = bends(planes, _FINEST_SMOOTHING)
+    breadth = 2 * float(planes.sum()) / max(float(length.sum()), 1.0)
+    bend, length, _ = bends(planes, max(_FINEST_SMOOTHING, breadth / 16))
     return Signs(
         share,
         roughness,
@@ -132,18 +131,11 @@ def specks_of(label: np.ndarray) -> np.ndarray:
         >>> np.argwhere(specks_of(label)).tolist()
         [[0, 0], [4, 4]]
     """
-    touching = np.ones((3,) * label.ndim) if label.ndim == 2 else None  # in 3-D, corners would join most noise
-    specks = np.zeros(label.shape, bool)
-    numbers = np.unique(label)
-    parts = [ndimage.label(label == number, touching)[0] for number in numbers]
-    sizes = [np.bincount(part.ravel()) for part in parts]
-    largest = max((int(size[1:].max()) for size, number in zip(sizes, numbers, strict=True) if number), default=0)
-    limit = min(_LARGEST_SPECK[label.ndim], largest / 10)
-    for part, size in zip(parts, sizes, strict=True):
-        is_tiny = size <= limit
-        is_tiny[0] = False
-        specks |= is_tiny[part]
-    return specks
+    connectivity = 2 if label.ndim == 2 else 1  # in 3-D, corners would join most noise
+    parts = connected_parts(label, background=-1, connectivity=connectivity)
+    sizes = np.bincount(parts.ravel())
+    largest = np.bincount(parts[label > 0], minlength=1).max()
+    return (sizes <= min(_LARGEST_SPECK[label.ndim], largest / 10))[parts]
 
 
 def majority(label: np.ndarray) -> np.ndarray:
@@ -167,32 +159,18 @@ def objects_of(label: np.ndarray, specks: np.ndarray) -> np.ndarray:
 
 def middle_of(label: np.ndarray) -> tuple[slice, ...]:
     """Return the part of a label whose outlines are measured: all, or what is around its center if it is huge."""
-    return _window(label > 0, _LARGEST_SIDE[label.ndim])
-
-
-def _window(mask: np.ndarray, side: int) -> tuple[slice, ...]:
-    """Return the box of at most ``side`` pixels along each axis around the center of a mask."""
-    starts = [0] * mask.ndim
-    for axis, size in enumerate(mask.shape):
-        if size > side:
-            along = mask.sum(tuple(other for other in range(mask.ndim) if other != axis))
-            center = int(np.average(np.arange(size), weights=along)) if along.any() else size // 2
-            starts[axis] = min(max(0, center - side // 2), size - side)
+    side, middle = _LARGEST_SIDE[label.ndim], [0.0] * label.ndim
+    if label.any():
+        middle = ndimage.center_of_mass(label > 0)
+    starts = [max(0, min(int(at) - side // 2, size - side)) for at, size in zip(middle, label.shape, strict=True)]
     return tuple(slice(start, start + side) for start in starts)
 
 
-def jaggedness(objects: np.ndarray, spacing: Sequence[float]) -> list[float]:
-    """Return for each axis what share of a volume differs from both neighbors along it, at equal distances.
-
-    The neighbors along all axes are as far away as those along the coarsest one. An image has no slices: no values.
-    """
-    if objects.ndim < 3:
-        return []
-    return [float(odd_slices(objects, spacing, axis).sum() / objects.sum()) for axis in range(objects.ndim)]
-
-
 def odd_slices(objects: np.ndarray, spacing: Sequence[float], axis: int) -> np.ndarray:
-    """Return which voxels differ from both of their neighbors along an axis."""
+    """Return which voxels differ from both of their neighbors along an axis.
+
+    The neighbors along all axes are as far away as those along the coarsest one.
+    """
     step = max(1, round(max(spacing) / spacing[axis]))
     width = [(step, step) if other == axis else (0, 0) for other in range(objects.ndim)]
     wide = np.moveaxis(np.pad(objects, width, mode="edge"), axis, 0)
@@ -200,7 +178,7 @@ def odd_slices(objects: np.ndarray, spacing: Sequence[float], axis: int) -> np.n
     return np.moveaxis((here != before) & (here != after), 0, axis)
 
 
-def slice_axis(jags: Sequence[float], spacing: Sequence[float]) -> int:
+def _slice_axis(jags: Sequence[float], spacing: Sequence[float]) -> int:
     """Return along which axis slices lie: the most jagged axis if one clearly is, else the thickest, or the last."""
     if jags and _disagreement(jags) > 2:
         return int(np.argmax(jags))
@@ -215,7 +193,7 @@ def _disagreement(jags: Sequence[float]) -> float:
     return (first + 0.01) / (second + 0.01)
 
 
-def planes_of(objects: np.ndarray, axis: int) -> np.ndarray:
+def _planes_of(objects: np.ndarray, axis: int) -> np.ndarray:
     """Return an image, or the slices of a volume with much of its objects, as ``(slices, height, width)``."""
     if objects.ndim == 2:
         return objects[None]
@@ -224,17 +202,11 @@ def planes_of(objects: np.ndarray, axis: int) -> np.ndarray:
     return planes[2 * areas >= areas.max()]
 
 
-def curvature(planes: np.ndarray, sigma: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return the curvature at all points of the outlines, positive where convex, and the length that each stands for.
+def bends(planes: np.ndarray, sigma: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return curvature, positive where convex, and length at points of the outlines, and the mask of these points.
 
     The outlines are those of the slices smoothed by a Gaussian, at levels from a quarter to three quarters.
     """
-    bend, length, _ = bends(planes, sigma)
-    return bend, length
-
-
-def bends(planes: np.ndarray, sigma: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return curvature and length as :func:`curvature` does, and the mask of the points that they are at."""
     u = ndimage.gaussian_filter(planes.astype(np.float32), (0, sigma, sigma), mode="nearest")
     dy, dx = _gradient(u)
     (dyy, dyx), (_, dxx) = _gradient(dy), _gradient(dx)
@@ -267,21 +239,16 @@ def _gini(values: np.ndarray, weights: np.ndarray) -> float:
 
 def _dents(planes: np.ndarray) -> float:
     """Return the share of the hulls' outlines that is an eighth of their radius, or two pixels, from the objects."""
-    far = [distance >= max(2, radius / 8) for _, _, distance, radius in hull_distances(planes)]
+    far = []
+    for plane in planes:
+        for _, component in components_of(plane):
+            if component.sum() >= _SMALLEST_OBJECT:
+                padded = np.pad(component, 1)
+                hull = fill_hull(padded)
+                outline = hull & ~ndimage.binary_erosion(hull)
+                distance = ndimage.distance_transform_edt(~padded)[outline]
+                far.append(distance >= max(2, math.sqrt(hull.sum() / math.pi) / 8))
     return float(np.concatenate(far).mean()) if far else math.nan
-
-
-def hull_distances(planes: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray, float]]:
-    """Yield for each object of each slice: slice, pixels of its hull's outline, their distances to it, its radius."""
-    for number, plane in enumerate(planes):
-        for box, component in components_of(plane):
-            if component.sum() < _SMALLEST_OBJECT:
-                continue
-            padded = np.pad(component, 1)
-            hull = fill_hull(padded)
-            outline = np.argwhere(hull & ~ndimage.binary_erosion(hull))
-            distance = ndimage.distance_transform_edt(~padded)[tuple(outline.T)]
-            yield number, outline - 1 + [part.start for part in box], distance, math.sqrt(hull.sum() / math.pi)
 
 
 def gaps_of(objects: np.ndarray) -> np.ndarray:
@@ -308,12 +275,16 @@ class Repeats:
     def correlation(self) -> float:
         """Return the mean correlation between the specks of two labels; NaN if no two have the same size."""
         both = expected = largest = 0.0
-        pairs = 0
+        is_known = False
         for shape, total in self._sums.items():
             shares, counts = np.array(self._shares[shape]), total.astype(float)
-            both += float((counts * (counts - 1)).mean()) * total.size
-            expected += float(shares.sum() ** 2 - (shares**2).sum()) * total.size
-            deviations = np.sqrt(shares * (1 - shares))
-            largest += float(deviations.sum() ** 2 - (deviations**2).sum()) * total.size
-            pairs += len(shares) * (len(shares) - 1)
-        return (both - expected) / max(largest, 1e-12) if pairs else math.nan
+            both += float((counts * (counts - 1)).sum())
+            expected += _over_pairs(shares) * total.size
+            largest += _over_pairs(np.sqrt(shares * (1 - shares))) * total.size
+            is_known |= len(shares) > 1
+        return (both - expected) / max(largest, 1e-12) if is_known else math.nan
+
+
+def _over_pairs(values: np.ndarray) -> float:
+    """Return the sum of the products of each value and each other one."""
+    return float(values.sum() ** 2 - (values**2).sum())

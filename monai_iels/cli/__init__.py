@@ -10,32 +10,15 @@
 # limitations under the License.
 """The one command ``monai-iels advise|data|bundle|study|registry|tracking|nnunet``, also ``python -m monai_iels``."""
 
-from __future__ import annotations
-
-import argparse
-import importlib
 import logging
 import signal
 import sys
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any
+from collections.abc import Sequence
 
-import monai_iels
 from monai_iels._terminal import first_line
-from monai_iels.cli import advise
+from monai_iels.cli._parser import make_parser
 
-__all__ = ["ADDRESS_OF_SERVER", "main", "make_parser", "run_program"]
-
-ADDRESS_OF_SERVER = "address of the server (default: MLFLOW_TRACKING_URI, or where the training was tracked)"
-_GROUPS = {
-    "data": "download, check or synthesize a data set",
-    "bundle": "compose the configs of the bundles",
-    "study": "compare variants of a training",
-    "registry": "look after registered models",
-    "tracking": "deliver what was tracked while a server was away",
-    "nnunet": "train with nnU-Net and a layer",
-}
+__all__ = ["main", "make_parser", "run_program"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -58,43 +41,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _sentence(error: Exception) -> str | None:
     """Return what a user should know about an error, or None if only the traceback tells."""
-    if isinstance(error, ModuleNotFoundError):
-        missing = f"this command needs {error.name}: install it with pip install 'monai_iels[bundles]'"
-        return missing if error.name else str(error)
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        return f"this command needs {error.name}: install it with pip install 'monai_iels[bundles]'"
     if isinstance(error, OSError) and error.errno is not None:
-        place = error.filename or "a file"
         reason = (error.strerror or str(error)).lower()
-        return f"{place} cannot be read or written ({reason}): free space there, or choose another folder"
-    if isinstance(error, ValueError | OSError):
+        remedy = "free space there, or choose another folder"
+        return f"{error.filename or 'a file'} cannot be read or written ({reason}): {remedy}"
+    if isinstance(error, ValueError | OSError | ModuleNotFoundError):
         return str(error)
     from_server = type(error).__module__.startswith(("mlflow.", "sqlalchemy.", "monai_iels.tracking."))
     return first_line(error) if from_server else None
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """Return the parser of all commands."""
-    parser = argparse.ArgumentParser(prog="monai-iels", description=monai_iels.__doc__)
-    parser.add_argument("--version", action="version", version=f"monai-iels {monai_iels.__version__}")
-    groups = parser.add_subparsers(required=True, title="commands, and groups of commands", metavar="COMMAND")
-    for name, words in _GROUPS.items():
-        group = groups.add_parser(name, help=words, description=f"{words[0].upper()}{words[1:]}.")
-        commands = group.add_subparsers(required=True, title="commands", metavar="COMMAND")
-        importlib.import_module(f"monai_iels.cli.{name}").add_commands(partial(_add_command, commands))
-    advise.add_commands(partial(_add_command, groups))
-    return parser
-
-
-def _add_command(commands: Any, name: str, run: Callable[..., int | None], words: str) -> argparse.ArgumentParser:
-    """Add a command; ``run`` returns its exit code, or None if all is well."""
-    command: argparse.ArgumentParser = commands.add_parser(
-        name, help=words, description=f"{words[0].upper()}{words[1:]}."
-    )
-    command.set_defaults(run=run)
-    return command
-
-
 def run_program() -> None:
-    """Start the command as a program; SIGTERM ends it as Ctrl-C does, so that unfinished files are removed."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    """Start the command as a program, which SIGTERM and a closed terminal (SIGHUP) end as Ctrl-C does.
+
+    So unfinished files are removed, and the trainings of a study end with it. A signal that is ignored stays so.
+    """
+    for number in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):  # Windows has no SIGHUP
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
     sys.path.append("")  # as with `python -m`: a bundle may name a module in the folder that one starts from
     sys.exit(main())

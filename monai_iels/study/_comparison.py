@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,16 +23,7 @@ from monai_iels.measures import KEY_METRIC, MEASURES
 from monai_iels.study._definition import by_group
 from monai_iels.study._results import LAST_EPOCHS, Results, RunResult
 
-
-class Difference(NamedTuple):
-    """A mean difference, and the ends of its 95 % interval."""
-
-    mean: float
-    low: float
-    high: float
-
-
-_NO_DIFFERENCE = Difference(np.nan, np.nan, np.nan)
+_NO_DIFFERENCE = (np.nan, np.nan, np.nan)
 
 
 def compare_variants(results: Results) -> pd.DataFrame:
@@ -88,7 +79,7 @@ def _all_cases(runs: Sequence[RunResult], tables: str, names: list[str]) -> pd.D
     return pd.concat({run.seed: getattr(run, tables) for run in runs}, names=["seed", "case"]).reindex(columns=names)
 
 
-def _gain(scores: pd.Series, baseline: pd.Series) -> Difference:
+def _gain(scores: pd.Series, baseline: pd.Series) -> tuple[float, float, float]:
     """Return the paired difference over the seeds and cases that all trainings have."""
     values, reference = scores.unstack("case").align(baseline.unstack("case"), join="inner")
     complete = (values - reference).notna().all()
@@ -102,20 +93,19 @@ def _means_of_last(runs: Sequence[RunResult], metric: str, epochs: int) -> list[
     return [float(run.history[metric].dropna().tail(epochs).mean()) for run in runs if metric in run.history]
 
 
-def paired_difference(values: np.ndarray, baseline: np.ndarray, resamples: int = 4000) -> Difference:
-    """Return the mean paired difference of two arrays, and its 95 % bootstrap interval.
+def paired_difference(values: np.ndarray, baseline: np.ndarray) -> tuple[float, float, float]:
+    """Return the mean paired difference of two arrays, and both ends of its 95 % bootstrap interval.
 
     Seeds and cases are both resampled, because another training and another case would both have given other numbers.
 
     Args:
         values: shape ``(seeds, cases)``.
         baseline: the same seeds and cases of the baseline.
-        resamples: number of bootstrap samples.
     """
     paired = values - baseline
     seeds, cases = paired.shape
-    drawn = np.random.default_rng(0).integers([seeds] * seeds + [cases] * cases, size=(resamples, seeds + cases))
+    drawn = np.random.default_rng(0).integers([seeds] * seeds + [cases] * cases, size=(4000, seeds + cases))
     over_seeds = paired[drawn[:, :seeds]].mean(1)
     means = np.take_along_axis(over_seeds, drawn[:, seeds:], axis=1).mean(1)
     low, high = np.percentile(means, (2.5, 97.5))
-    return Difference(float(paired.mean()), float(low), float(high))
+    return float(paired.mean()), float(low), float(high)

@@ -22,12 +22,9 @@ from typing import Any
 from monai_iels._files import read_json, write_json
 from monai_iels.run_folder import RunFolder
 from monai_iels.runs import training_config
-from monai_iels.settings import RUN
 from monai_iels.study._definition import Overrides, Study, presets, read_study, slug
 from monai_iels.study._folder import StudyFolder, StudySummary
 from monai_iels.tracking import Journal, choose_address, without_secrets
-
-_OF_THE_WORKFLOW = {"config_file", "known_keys", "workflow_name"}
 
 
 @dataclass(frozen=True)
@@ -77,11 +74,6 @@ class Plan:
     def synthetic(self) -> bool:
         """Whether the images are synthetic."""
         return self.shared["dataset_dir"] == "synthetic"
-
-    @property
-    def settings(self) -> Overrides:
-        """What of this is for the bundle's config, and not for the run."""
-        return {key: value for key, value in self.shared.items() if key not in RUN and key not in _OF_THE_WORKFLOW}
 
     def trainings(self, parent: str = "") -> list[Training]:
         """Return all trainings, seed by seed, nested under the tracked run with the id ``parent``."""

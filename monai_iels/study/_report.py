@@ -23,7 +23,7 @@ import pandas as pd
 
 from monai_iels._files import write_table, write_text
 from monai_iels.measures import KEY_METRIC, MEASURES, how_to_read
-from monai_iels.pictures import Sheet, Tile, study_curves
+from monai_iels.pictures import Sheet, study_curves
 from monai_iels.study._comparison import compare_variants
 from monai_iels.study._definition import by_group
 from monai_iels.study._folder import StudyFolder
@@ -86,11 +86,11 @@ def _columns(results: Results) -> Iterator[tuple[str, str]]:
 
 def _draw_curves(results: Results, files: StudyFolder) -> Path | None:
     """Draw the metrics over the epochs; if nothing has finished, return None."""
-    groups: dict[str, dict[str, list[pd.DataFrame]]] = {}
+    groups = {}
     for group, variants in by_group(results.variants).items():
-        for name, variant in variants.items():
-            if results.finished(variant):
-                groups.setdefault(group, {})[name] = [run.history for run in results.finished(variant)]
+        runs = {name: results.finished(variant) for name, variant in variants.items()}
+        if any(runs.values()):
+            groups[group] = {name: [run.history for run in finished] for name, finished in runs.items() if finished}
     if not groups:
         return None
     study_curves(groups, files.curves)
@@ -101,31 +101,27 @@ def _draw_panels(results: Results, files: StudyFolder, trainings: StudyFolder) -
     """Draw the predictions of each group side by side, and yield the group and the picture."""
     groups = by_group(results.variants)
     for number, (group, variants) in enumerate(groups.items()):
-        sheets = dict(_finished_sheets(results, variants, trainings))
+        sheets = _finished_sheets(results, variants, trainings)
         if sheets:
             file = files.panels_of_group(number) if len(groups) > 1 else files.panels
             _side_by_side(sheets).draw(f"{group}. {_PANELS}" if group else _PANELS, file)
             yield group, file
 
 
-def _finished_sheets(
-    results: Results, variants: Mapping[str, str], trainings: StudyFolder
-) -> Iterator[tuple[str, Sheet]]:
-    """Yield the short name and the validation cases of each variant that has finished with its first seed."""
-    for name, variant in variants.items():
-        run = results.of_variant(variant)[0]
-        file = trainings.training(variant, run.seed).panels
-        if run.finished and file.exists():
-            yield name, Sheet.load(file)
+def _finished_sheets(results: Results, variants: Mapping[str, str], trainings: StudyFolder) -> dict[str, Sheet]:
+    """Return the validation cases of each variant that has finished with its first seed, by its short name."""
+    runs = {name: results.of_variant(variant)[0] for name, variant in variants.items()}
+    files = {name: trainings.training(run.variant, run.seed).panels for name, run in runs.items() if run.finished}
+    return {name: Sheet.load(file) for name, file in files.items() if file.exists()}
 
 
 def _side_by_side(sheets: Mapping[str, Sheet]) -> Sheet:
     """Return image, truth and noisy label of each case, then the predictions of the variants."""
     first = next(iter(sheets.values()))
-    rows: list[dict[str, Tile]] = []
-    for index, row in enumerate(first.rows):
+    rows = []
+    for row, *others in zip(first.rows, *(sheet.rows for sheet in sheets.values()), strict=True):
         same = {name: row[name] for name in ("image", "truth", "noisy label") if name in row}
-        rows.append({**same, **{name: sheet.rows[index]["prediction"] for name, sheet in sheets.items()}})
+        rows.append(same | {name: other["prediction"] for name, other in zip(sheets, others, strict=True)})
     return Sheet(rows, first.classes, first.colors)
 
 
@@ -142,12 +138,6 @@ def _settings(results: Results) -> Iterator[str]:
 
 def _number(value: float, form: str = ".3f") -> str:
     return "" if pd.isna(value) else format(value, form)
-
-
-def _value(row: dict[str, Any], name: str) -> str:
-    """Return a mean with its standard deviation and its difference to the baseline, where it has these."""
-    change = _change(row, name)
-    return f"{_mean(row, name)} ({change})" if change else _mean(row, name)
 
 
 def _mean(row: dict[str, Any], name: str) -> str:
@@ -194,5 +184,5 @@ _TEMPLATES = jinja2.Environment(
     keep_trailing_newline=True,
     undefined=jinja2.StrictUndefined,
 )
-_TEMPLATES.filters.update(number=_number, value=_value, mean=_mean, change=_change, one_line=_one_line)
+_TEMPLATES.filters.update(number=_number, mean=_mean, change=_change, one_line=_one_line)
 _TEMPLATES.filters.update(as_text=_as_text, as_code=_as_code, as_address=_as_address)

@@ -19,7 +19,7 @@ import pandas as pd
 from monai_iels._terminal import bundle_command, shown
 from monai_iels.measures import deciding_metric, how_to_read
 from monai_iels.study._folder import StudyFolder
-from monai_iels.study._results import LAST_EPOCHS, Results, RunResult
+from monai_iels.study._results import LAST_EPOCHS, Results
 from monai_iels.tracking import Journal, how_to_look
 
 
@@ -59,18 +59,15 @@ def _table(rows: pd.DataFrame, titles: Mapping[str, str]) -> pd.DataFrame:
 
 def _next_steps(results: Results, files: StudyFolder) -> Iterator[str]:
     """Yield the commands that follow, where the study has its trainings beside it."""
-    trained = [run for run in results.runs if run.finished and _arguments(files, run).exists()]
+    arguments = {run: files.training(run.variant, run.seed).inference_arguments for run in results.runs if run.finished}
+    trained = [run for run, file in arguments.items() if file.exists()]
     if not trained:
         return
     decides = deciding_metric(trained[0].history)
     best = max(trained, key=lambda run: run.history[decides].dropna().tail(LAST_EPOCHS).mean())
     tracked = Journal(files.tracking).progress()
     yield f"Predict more images of this kind ({best.variant}):"
-    yield f"  {bundle_command(_arguments(files, best))} --dataset_dir YOUR_IMAGES"
+    yield f"  {bundle_command(arguments[best])} --dataset_dir YOUR_IMAGES"
     yield "Train with your own data:\n  docs/start/tutorial.md"
     yield "Compare all trainings in the browser:"
     yield how_to_look(tracked.address, tracked.experiment_id)
-
-
-def _arguments(files: StudyFolder, run: RunResult) -> Path:
-    return files.training(run.variant, run.seed).inference_arguments

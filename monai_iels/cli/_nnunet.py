@@ -10,8 +10,6 @@
 # limitations under the License.
 """``monai-iels nnunet export|train``."""
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import multiprocessing
@@ -19,20 +17,12 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
 
-__all__ = ["add_commands"]
+from monai_iels.torchvision_operators import make_importable
 
 _VARIABLE = "nnUNet_extTrainer"
-
-
-def add_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
-    """Add the commands about nnU-Net to the parser of ``monai-iels nnunet``."""
-    add("export", _export, f'print the line that sets {_VARIABLE}: eval "$(monai-iels nnunet export)"')
-    training = add("train", _train, "run nnUNetv2_train with our trainers: nnUNetTrainerIEL and nnUNetTrainerConvex")
-    training.add_argument("arguments", nargs=argparse.REMAINDER, help="what nnUNetv2_train takes, such as 4 2d 0")
 
 
 def _folders() -> str:
@@ -42,13 +32,13 @@ def _folders() -> str:
     return os.pathsep.join([*theirs, ours])
 
 
-def _export(options: argparse.Namespace) -> None:
+def export(options: argparse.Namespace) -> None:
+    """Print the line that lets nnU-Net find our trainers."""
     print(f"export {_VARIABLE}={shlex.quote(_folders())}")
 
 
-def _train(options: argparse.Namespace) -> None:
-    from monai_iels.torchvision_operators import make_importable
-
+def train(options: argparse.Namespace) -> None:
+    """Run nnU-Net's own command with our trainers."""
     if importlib.util.find_spec("nnunetv2") is None:
         raise ValueError("nnU-Net is not installed: install it with pip install 'monai_iels[nnunet]'")
     os.environ[_VARIABLE] = _folders()

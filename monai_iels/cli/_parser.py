@@ -1,0 +1,143 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""All commands and their options. What runs a command is imported when it runs, so that ``--help`` is quick."""
+
+import argparse
+import importlib
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import monai_iels
+
+_PRESETS = "paper, full (the bundle as it is), or cpu, which is smaller (default: cpu; with a GPU paper, or else full)"
+_DATABASE = "address of a tracking server (default: MLFLOW_TRACKING_URI, or the database beside the bundle)"
+_SERVER = "address of the server (default: MLFLOW_TRACKING_URI, or where the training was tracked)"
+_CACHE = "where archives are unpacked (default: your cache folder)"
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands."""
+    parser = argparse.ArgumentParser(prog="monai-iels", description=monai_iels.__doc__)
+    parser.add_argument("--version", action="version", version=f"monai-iels {monai_iels.__version__}")
+    groups = parser.add_subparsers(required=True, title="commands, and groups of commands", metavar="COMMAND")
+    for name, words, add_commands in (
+        ("data", "download, check or synthesize a data set", _add_data),
+        ("bundle", "compose the configs of the bundles", _add_bundle),
+        ("study", "compare variants of a training", _add_study),
+        ("registry", "look after registered models", _add_registry),
+        ("tracking", "deliver what was tracked while a server was away", _add_tracking),
+        ("nnunet", "train with nnU-Net and a layer", _add_nnunet),
+    ):
+        group = _add(groups, name, words)
+        add_commands(group.add_subparsers(required=True, title="commands", metavar="COMMAND"))
+    _add_advise(groups)
+    return parser
+
+
+def _add(commands: Any, name: str, words: str, run: str = "") -> argparse.ArgumentParser:
+    """Add a command or a group of them; ``run`` is the module and the function that run it."""
+    description = f"{words[0].upper()}{words[1:]}."
+    command: argparse.ArgumentParser = commands.add_parser(name, help=words, description=description)
+    command.set_defaults(run=partial(_run, run))
+    return command
+
+
+def _run(place: str, options: argparse.Namespace) -> int | None:
+    """Run a command, and return its exit code, or None if all is well."""
+    module, function = place.split(".")
+    code: int | None = getattr(importlib.import_module(f"monai_iels.cli.{module}"), function)(options)
+    return code
+
+
+def _add_advise(groups: Any) -> None:
+    words = "look at labels, say what seems to be wrong with them, and what to try"
+    command = _add(groups, "advise", words, "_advise.advise")
+    command.add_argument("--root", required=True, type=Path, metavar="DIR", help="folder of the data")
+    which = command.add_mutually_exclusive_group()
+    known = "a data set, such as wbc, or the folder of a bundle of your own, such as bundles/mine"
+    which.add_argument("--bundle", help=f"{known} (default: what the folder looks like)")
+    which.add_argument("--labels", metavar="FOLDER", help="folder of the labels below DIR, if there is no bundle")
+    command.add_argument("--cases", type=int, default=100, help="largest number of labels to look at (default: 100)")
+    command.add_argument("--output_dir", type=Path, default=Path("advice"), help="where to write (default: advice)")
+    command.add_argument("--cache_dir", help=_CACHE)
+
+
+def _add_data(commands: Any) -> None:
+    downloading = _add(commands, "download", "download a data set from its official source", "_data.download_set")
+    downloading.add_argument("--url", help="a mirror, or the file:// address of an archive you already have")
+    checking = _add(commands, "check", "open every file and report what is broken", "_data.check_set")
+    checking.add_argument("--json", action="store_true", help="print the report as JSON")
+    checking.add_argument("--cache_dir", help=_CACHE)
+    making = _add(commands, "synthesize", "make a small synthetic set in the official layout", "_data.synthesize_set")
+    making.add_argument("--count", type=int, default=60, help="number of images over all sections (default: 60)")
+    making.add_argument("--seed", type=int, default=0, help="the same seed gives the same bytes (default: 0)")
+    making.add_argument("--size", type=int, help="height of the images (default: about that of the originals)")
+    names = "wbc, dsb2018, drive, refuge, hippocampus or cityscapes"
+    for command, more in ((downloading, ""), (checking, "; or the folder of a bundle of your own"), (making, "")):
+        command.add_argument("name", help=names + more)
+        command.add_argument("--root", required=True, metavar="DIR", help="folder of the data set")
+
+
+def _add_bundle(commands: Any) -> None:
+    composing = _add(commands, "compose", "write the configs and pages of all bundles", "_bundle.compose")
+    checking = _add(commands, "check", "name the files that differ from what compose writes", "_bundle.check")
+    for command in (composing, checking):
+        command.add_argument("bundles", type=Path, help="the folder with 'shared' and the bundles")
+
+
+def _add_study(commands: Any) -> None:
+    run = _add(commands, "run", "train what is missing, and write the page", "_study.train_and_report")
+    run.add_argument("study", type=Path, help="bundles/NAME/studies/STUDY.yaml")
+    run.add_argument("--dataset_dir", default="synthetic", help="folder of the data set (default: synthetic images)")
+    run.add_argument("--output_dir", type=Path, help="where to write (default: eval/STUDY-PRESET in the bundle)")
+    run.add_argument("--seeds", type=int, help="how many seeds (default: as many as the study says)")
+    run.add_argument("--variants", nargs="+", metavar="NAME", help="only these, and the baselines of their groups")
+    run.add_argument("--jobs", type=int, help="how many trainings at the same time (default: 1 with a GPU, else 2)")
+    run.add_argument("--processes", type=int, default=1, help="how many GPUs share each training (default: 1)")
+    run.add_argument("--preset", help=_PRESETS)
+    run.add_argument("--tracking_uri", help=_DATABASE)
+    report = _add(commands, "report", "write the page again", "_study.report")
+    report.add_argument("folder", type=Path, help="output folder of a study, or a folder with its results.json")
+    report.add_argument("--output_dir", type=Path, help="where to write (default: the folder itself)")
+    hidden = "no pictures of the data, which may not be passed on"
+    report.add_argument("--without_images", action="store_true", help=hidden)
+
+
+def _add_registry(commands: Any) -> None:
+    listing = _add(commands, "list", "show what is registered", "_servers.show")
+    adding = _add(commands, "register", "register the best weights of a training", "_servers.register")
+    moving = _add(commands, "promote", "move an alias to a version", "_servers.promote")
+    writing = _add(commands, "export", "write a version back as a checkpoint", "_servers.export")
+    for command in (adding, moving, writing):
+        command.add_argument("name")
+    for command in (moving, writing):
+        command.add_argument("version")
+    moving.add_argument("--alias", default="champion")
+    writing.add_argument("file", type=Path)
+    for command in (listing, adding, moving, writing):
+        command.add_argument("--root", default=".", help="output folder of a training")
+        command.add_argument("--tracking_uri", help=_SERVER)
+
+
+def _add_tracking(commands: Any) -> None:
+    command = _add(commands, "replay", "deliver what a tracking server has missed", "_servers.replay")
+    command.add_argument("folder", type=Path, metavar="DIR", help="output folder of a training, or one above several")
+    command.add_argument("--tracking_uri", help=_SERVER)
+
+
+def _add_nnunet(commands: Any) -> None:
+    words = 'print the line that sets nnUNet_extTrainer: eval "$(monai-iels nnunet export)"'
+    _add(commands, "export", words, "_nnunet.export")
+    words = "run nnUNetv2_train with our trainers: nnUNetTrainerIEL and nnUNetTrainerConvex"
+    training = _add(commands, "train", words, "_nnunet.train")
+    training.add_argument("arguments", nargs=argparse.REMAINDER, help="what nnUNetv2_train takes, such as 4 2d 0")

@@ -1,0 +1,52 @@
+# Copyright the monai_iels contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""The commands ``monai-iels study run`` and ``monai-iels study report``."""
+
+import argparse
+import os
+from pathlib import Path
+
+
+def train_and_report(options: argparse.Namespace) -> int:
+    """Train what is missing, and write the page."""
+    print(f"Study {options.study.stem}: loading MONAI ...", flush=True)
+    import torch
+
+    from monai_iels.study import preset_for_a_gpu, read_study, run_study, select_variants
+
+    has_gpu = torch.cuda.is_available()
+    jobs = (1 if has_gpu else min(2, os.cpu_count() or 1)) if options.jobs is None else options.jobs
+    for name, number in (("jobs", jobs), ("processes", options.processes)):
+        if number < 1:
+            raise ValueError(f"--{name} must be at least 1, got {number}")
+    study = read_study(options.study, options.seeds)
+    if options.variants:
+        study = select_variants(study, options.variants)
+    preset = options.preset or (preset_for_a_gpu(study.bundle) if has_gpu else "cpu")
+    folder = options.output_dir or study.bundle / "eval" / f"{study.name}-{preset}"
+    complete = run_study(study, folder, preset, options.dataset_dir, jobs, options.tracking_uri, options.processes)
+    _write_page(folder, folder)
+    return 0 if complete else 1
+
+
+def report(options: argparse.Namespace) -> None:
+    """Write the page again."""
+    _write_page(options.folder, options.output_dir or options.folder, not options.without_images)
+
+
+def _write_page(study: Path, target: Path, images: bool = True) -> None:
+    from monai_iels.study import closing_words, compare_variants, read_results, write_report
+
+    results = read_results(study)
+    comparison = compare_variants(results)
+    write_report(results, target, study if images else None, comparison)
+    print(closing_words(results, comparison, target))
