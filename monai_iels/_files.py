@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import tempfile
 from collections.abc import Iterator
@@ -25,7 +26,9 @@ import pandas as pd
 import torch
 from filelock import FileLock, Timeout
 
-from monai_iels._terminal import first_line
+from monai_iels._terminal import first_line, shown
+
+logger = logging.getLogger(__name__)
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
@@ -49,19 +52,25 @@ def atomic(target: Path) -> Iterator[Path]:
             if path.is_file():
                 with path.open("rb") as stream:
                     os.fsync(stream.fileno())
-            _move(path, target)
+            try:
+                os.replace(path, target)
+            except OSError:
+                if not (path.is_dir() and target.is_dir() and any(target.iterdir())):
+                    raise  # otherwise another process was faster and made the same folder
     except OSError as error:
         if error.errno is None:
             raise
         raise OSError(error.errno, os.strerror(error.errno), str(target)) from error
 
 
-def _move(path: Path, target: Path) -> None:
+@contextmanager
+def drawing(file: Path) -> Iterator[Path]:
+    """Yield a temporary path for a picture, and move it to ``file``; if the block fails, only warn."""
     try:
-        os.replace(path, target)
-    except OSError:
-        if not (path.is_dir() and target.is_dir() and any(target.iterdir())):
-            raise  # otherwise another process was faster and made the same folder
+        with atomic(file) as part:
+            yield part
+    except Exception as error:
+        logger.warning(f"{shown(file)} could not be drawn: {first_line(error)}. Everything else goes on.")
 
 
 @contextmanager

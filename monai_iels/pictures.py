@@ -28,6 +28,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from matplotlib.rcsetup import cycler
 from monai.metrics import compute_dice
 from monai.networks.utils import one_hot
 from PIL import ImageColor
@@ -36,23 +37,12 @@ from monai_iels.images import IGNORED
 from monai_iels.measures import Measure, compared
 from monai_iels.metrics import RoughnessMetric
 
-__all__ = [
-    "Panel",
-    "Sheet",
-    "Tile",
-    "classes_of",
-    "color_of",
-    "contact_sheet",
-    "curves",
-    "outline",
-    "study_curves",
-    "tiles",
-]
+__all__ = ["Sheet", "Tile", "classes_of", "color_of", "contact_sheet", "curves", "outline", "study_curves", "tiles"]
 
 _MOST_COLUMNS = 5  # with more, the text of a sheet is too small on a page
 _NAMES_AS_THEY_ARE = rc_context({"text.parse_math": False})  # a name with two $ is no formula
-_LINE_STYLES = ("-", "--", ":")
 _LINE_COLORS = ("#7f7f7f", "#d95f02", "#1b9e77", "#7570b3", "#386cb0", "#a6761d", "#e7298a", "#66a61e", "#e6ab02")
+_LINES = cycler(linestyle=("-", "--", ":")) * cycler(color=_LINE_COLORS)
 _COLORS = ("deepskyblue", "gold", "tomato", "limegreen", "orchid")
 
 Colors = Sequence[Sequence[int]] | None
@@ -121,17 +111,15 @@ class Sheet:
         columns, title_height = math.ceil(count / lines), 0.4 if lines > 1 else 0
         heights = [2.3 * (bottom - top) / (right - left) + 0.2 + title_height for left, right, top, bottom in windows]
         figure = Figure(figsize=(2.3 * columns + 0.2, lines * sum(heights) + 0.9), layout="constrained")
-        axes = figure.subplots(
-            lines * len(self.rows), columns, squeeze=False, height_ratios=np.repeat(heights, lines).tolist()
-        )
+        ratios = np.repeat(heights, lines).tolist()
+        axes = figure.subplots(lines * len(self.rows), columns, squeeze=False, height_ratios=ratios)
         fields = axes.reshape(len(self.rows), -1)
         for number, (row, window) in enumerate(zip(self.rows, windows, strict=True)):
             self._draw_row(row, window, fields[number], has_titles=number == 0 or lines > 1)
         for line, name in zip(fields, names, strict=False):
             line[0].set_ylabel(name, fontsize=9.5)
-        first = 1 if self.colors is None else 0
-        named = [*enumerate(self.classes)][first:]
-        handles = [Patch(color=_color(number, self.colors), label=name) for number, name in named]
+        named = [(number, name) for number, name in enumerate(self.classes) if number > 0 or self.colors is not None]
+        handles = [Patch(color=color_of(number, self.colors), label=name) for number, name in named]
         ncols = min(len(handles), 1 + 3 * columns // 2)
         figure.legend(handles=handles, loc="outside lower center", ncols=ncols, fontsize=10, frameon=False)
         figure.suptitle(textwrap.fill(title, 22 * columns), fontsize=11)
@@ -172,7 +160,7 @@ def tiles(image: np.ndarray, classes: Mapping[str, np.ndarray], largest: int | N
     row = {"image": Tile(_upright_image(image, index)[::step, ::step].astype(np.float16))}
     for name, values in classes.items():
         pixels = _upright(values, index)[::step, ::step].astype(np.uint8)
-        row[name] = Tile(pixels, _note(values, None if name == "truth" else truth))
+        row[name] = Tile(pixels, _note(values, truth))
     return row
 
 
@@ -189,16 +177,15 @@ def _upright_image(image: np.ndarray, index: int) -> np.ndarray:
     return np.clip((pixels - low) / max(high - low, 1e-6), 0, 1).squeeze(-1 if len(channels) == 1 else ())
 
 
-def _note(classes: np.ndarray, truth: np.ndarray | None) -> str:
-    """Return the roughness of classes, and their Dice if there is a truth to compare with that has any class."""
-    labeled = (classes != IGNORED) & ((classes if truth is None else truth) != IGNORED)
-    found = [np.where(labeled, values, 0).astype(np.int64) for values in (classes, truth) if values is not None]
+def _note(classes: np.ndarray, truth: np.ndarray) -> str:
+    """Return the roughness of classes, and their Dice if they are not the truth itself and it has any class."""
+    labeled = torch.from_numpy((classes != IGNORED) & (truth != IGNORED))
+    found = [torch.from_numpy(values.astype(np.int64)) * labeled for values in (classes, truth)]
     count = max(2, *(int(values.max()) + 1 for values in found))
-    mask = torch.from_numpy(labeled)
-    regions = [one_hot(torch.from_numpy(values)[None, None], count) * mask for values in found]
-    dice = compute_dice(regions[0], regions[-1], include_background=False).nanmean()
-    words = [f"Dice {dice:.3f}"] if truth is not None and not dice.isnan() else []
-    return ", ".join([*words, f"roughness {float(RoughnessMetric().measure(regions[0].bool())):.3f}"])
+    regions, expected = (one_hot(values[None, None], count) * labeled for values in found)
+    dice = compute_dice(regions, expected, include_background=False).nanmean()
+    words = [] if classes is truth or dice.isnan() else [f"Dice {dice:.3f}"]
+    return ", ".join([*words, f"roughness {float(RoughnessMetric().measure(regions.bool())):.3f}"])
 
 
 def classes_of(one_hot_classes: torch.Tensor, has_background: bool = True) -> torch.Tensor:
@@ -206,9 +193,9 @@ def classes_of(one_hot_classes: torch.Tensor, has_background: bool = True) -> to
     return torch.where(one_hot_classes.any(0), one_hot_classes.argmax(0), 0 if has_background else IGNORED)
 
 
-def color_of(number: int) -> str:
-    """Return the color of a class in all pictures; after five classes the colors begin again."""
-    return _COLORS[(number - 1) % len(_COLORS)]
+def color_of(number: int, colors: Colors = None) -> Any:
+    """Return the color of a class in all pictures; without colors of their own, they begin again after five."""
+    return _COLORS[(number - 1) % len(_COLORS)] if colors is None else tuple(np.array(colors[number]) / 255)
 
 
 def outline(image: torch.Tensor, classes: torch.Tensor, colors: Sequence[Sequence[int]] | None = None) -> torch.Tensor:
@@ -234,10 +221,6 @@ def outline(image: torch.Tensor, classes: torch.Tensor, colors: Sequence[Sequenc
     return drawn
 
 
-def _color(number: int, colors: Colors) -> Any:
-    return color_of(number) if colors is None else tuple(np.array(colors[number]) / 255)
-
-
 def _mark(axis: Axes, image: np.ndarray, pixels: np.ndarray, colors: Colors) -> None:
     """Show each class in its color on an image that is made gray and dark, or mark a mask in white.
 
@@ -260,45 +243,28 @@ def _mark(axis: Axes, image: np.ndarray, pixels: np.ndarray, colors: Colors) -> 
 
 
 def contact_sheet(
-    panels: Sequence[Panel], classes: Sequence[str], file: Path, each: int = 3, colors: Colors = None
+    cases: Sequence[tuple[str, float, Mapping[str, Tile]]], classes: Sequence[str], file: Path, colors: Colors = None
 ) -> None:
-    """Show image, truth, prediction and error of the worst, the median and the best cases.
+    """Show image, truth, prediction and error of the worst, the median and the best cases, up to three of each.
 
     Args:
-        panels: all cases.
+        cases: name, score and tiles of all cases.
         classes: names of the classes, background first.
         file: the PNG file.
-        each: how many of worst, median and best.
         colors: colors of the classes.
     """
-    chosen = _worst_median_best(panels, each)
+    ordered = sorted(cases, key=lambda case: case[1])
+    each = max(1, min(3, len(cases) // 3))
+    starts = {"worst": 0, "median": (len(cases) - each) // 2, "best": len(cases) - each}
+    groups = {index: group for group, start in starts.items() for index in range(start, start + each)}
     rows = []
-    for case, _ in chosen:
-        differs = case.row["truth"].pixels != case.row["prediction"].pixels
-        rows.append({**case.row, "where they differ": Tile(differs, f"{differs.mean():.1%} of this image")})
-    cases = "1 case" if len(panels) == 1 else f"{len(panels)} cases"
-    names = [f"{group}\n{case.name[:24]}" for case, group in chosen]
-    Sheet(rows, classes, colors).draw(f"Worst, median and best by Dice, of {cases}", file, names)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Panel:
-    """One case of a contact sheet, and the value that the cases are sorted by."""
-
-    name: str
-    score: float
-    row: Mapping[str, Tile]
-
-
-def _worst_median_best(panels: Sequence[Panel], each: int) -> list[tuple[Panel, str]]:
-    """Return some cases and the name of their group, sorted by score, each case once."""
-    ordered = sorted(panels, key=lambda case: case.score)
-    each = max(1, min(each, len(ordered) // 3))
-    middle = (len(ordered) - each) // 2
-    groups = dict.fromkeys(range(each), "worst")
-    groups.update(dict.fromkeys(range(middle, middle + each), "median"))
-    groups.update(dict.fromkeys(range(len(ordered) - each, len(ordered)), "best"))
-    return [(ordered[index], groups[index]) for index in sorted(groups)]
+    for index in groups:
+        row = ordered[index][2]
+        differs = row["truth"].pixels != row["prediction"].pixels
+        rows.append({**row, "where they differ": Tile(differs, f"{differs.mean():.1%} of this image")})
+    counted = "1 case" if len(cases) == 1 else f"{len(cases)} cases"
+    names = [f"{group}\n{ordered[index][0][:24]}" for index, group in groups.items()]
+    Sheet(rows, classes, colors).draw(f"Worst, median and best by Dice, of {counted}", file, names)
 
 
 def _window(row: Mapping[str, Tile]) -> tuple[float, float, float, float]:
@@ -313,18 +279,18 @@ def _window(row: Mapping[str, Tile]) -> tuple[float, float, float, float]:
     return x - half, x + half, y - half, y + half
 
 
-def curves(history: Sequence[Mapping[str, float]] | pd.DataFrame, file: Path) -> None:
+def curves(history: pd.DataFrame, file: Path) -> None:
     """Plot the loss and all metrics over the epochs, with dashed lines for the truth.
 
     Args:
         history: one row per epoch.
         file: the PNG file.
     """
-    table = pd.DataFrame(history).set_index("epoch")
+    table = history.set_index("epoch")
     figure = Figure(figsize=(11, 3))
     plots = [Measure("loss", "loss"), *_measured([table])]
-    margins = {"left": 0.05, "right": 0.99, "bottom": 0.17, "top": 0.9, "wspace": 0.36}
-    axes = figure.subplots(1, len(plots), gridspec_kw=margins)
+    axes = figure.subplots(1, len(plots))
+    figure.subplots_adjust(left=0.05, right=0.99, bottom=0.17, top=0.9, wspace=0.36)
     for axis, measure in zip(axes, plots, strict=True):
         values = table[measure.name].dropna()
         axis.plot(values, marker="." if len(values) < 30 else None)
@@ -353,15 +319,14 @@ def study_curves(groups: Mapping[str, Mapping[str, Sequence[pd.DataFrame]]], fil
     """
     measures = _measured([history for variants in groups.values() for seeds in variants.values() for history in seeds])
     names = list(dict.fromkeys(name for variants in groups.values() for name in variants))
-    places = {name: number for number, name in enumerate(names)}
-    lines_of_legend = -(-(len(names) + 1) // 3)
-    size = (3.6 * len(measures), 3.0 * len(groups) + 0.3 * lines_of_legend)
+    styles = dict(zip(names, _LINES(), strict=False))  # after the last one they begin again
+    size = (3.6 * len(measures), 3.0 * len(groups) + 0.3 * math.ceil((len(names) + 1) / 3))
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.subplots(len(groups), len(measures), squeeze=False)
     legend: dict[str, Any] = {}
     for line, (group, variants) in zip(axes, groups.items(), strict=True):
         for axis, measure in zip(line, measures, strict=True):
-            _plot_variants(axis, variants, measure, places)
+            _plot_variants(axis, variants, measure, styles)
             _label_epochs(axis, f"{group}\n{measure.title}" if group else measure.title)
             legend |= dict(zip(*reversed(axis.get_legend_handles_labels()), strict=True))
     shown = {name: legend[name] for name in [*names, *legend] if name in legend}
@@ -370,17 +335,15 @@ def study_curves(groups: Mapping[str, Mapping[str, Sequence[pd.DataFrame]]], fil
 
 
 def _plot_variants(
-    axis: Axes, variants: Mapping[str, Sequence[pd.DataFrame]], measure: Measure, places: Mapping[str, int]
+    axis: Axes, variants: Mapping[str, Sequence[pd.DataFrame]], measure: Measure, styles: Mapping[str, Any]
 ) -> None:
     """Plot the mean of each variant, with the range of its seeds shaded, over the epochs that all seeds have."""
     truth = pd.Series(dtype=float)
     for name, histories in variants.items():
         seeds = pd.concat([history[measure.name] for history in histories], axis="columns").dropna()
-        color = _LINE_COLORS[places[name] % len(_LINE_COLORS)]
-        style = _LINE_STYLES[places[name] // len(_LINE_COLORS) % len(_LINE_STYLES)]
-        axis.plot(seeds.mean(axis="columns"), label=name, color=color, linestyle=style)
+        (line,) = axis.plot(seeds.mean(axis="columns"), label=name, **styles[name])
         low, high = seeds.min(axis="columns"), seeds.max(axis="columns")
-        axis.fill_between(seeds.index, low, high, color=color, alpha=0.15, lw=0)
+        axis.fill_between(seeds.index, low, high, color=line.get_color(), alpha=0.15, lw=0)
         if truth.empty and measure.truth in histories[0]:
             truth = histories[0][measure.truth].dropna()
     if len(truth):

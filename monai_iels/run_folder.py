@@ -122,12 +122,9 @@ class RunFolder:
 
     def move_aside(self, resumed: bool) -> None:
         """Move an earlier run to ``earlier/N``; of a run that is resumed, only what was made from its weights."""
-        outputs = [self.evaluation, self.predictions]
-        if not resumed:
-            outputs += [self.best_weights, self.last_state, self.previous_state, self.history, self.cases, self.curves]
-            outputs += [self.pictures, self.log, self.config, self.evaluate_arguments, self.inference_arguments]
-            outputs.append(self.tracking)
-        found = [path for path in outputs if path.exists()]
+        kept = (self.console, self.study_arguments)
+        outputs = [file for file in vars(self).values() if file.parent == self.path and file not in kept]
+        found = [path for path in ([self.evaluation, self.predictions] if resumed else outputs) if path.exists()]
         if found:
             places = (self.path / "earlier" / str(number) for number in count(1))
             earlier = next(place for place in places if not place.exists())

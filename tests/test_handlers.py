@@ -31,6 +31,7 @@ from programs import run_ranks
 from monai_iels import ConvexCurveMotion, HeatDiffusion, InverseEvolutionLayer
 from monai_iels.handlers import (
     EvaluationReport,
+    LayerPictures,
     SeedEachEpoch,
     StopOnNan,
     TrainingCheckpoint,
@@ -49,7 +50,7 @@ SETTINGS |= {"track": True, "pictures": True}
 
 
 def shuffled(folder, order):
-    """Return the config of the WBC bundle with the handlers of the training in another order."""
+    """Return a copy of the WBC bundle with the handlers of the training in another order."""
     shutil.copytree(BUNDLES / "wbc", folder, dirs_exist_ok=True)
     file = folder / "configs" / "train.json"
     config = json.loads(file.read_text())
@@ -57,7 +58,7 @@ def shuffled(folder, order):
     assert config["train"]["trainer"]["train_handlers"] == "$[@train::report, @moving_average, *@train::handlers]"
     config["train"]["trainer"]["train_handlers"] = "$[*@train#handlers, @moving_average, @train#report]"
     file.write_text(json.dumps(config))
-    return str(file)
+    return str(folder)
 
 
 def outputs(folder):
@@ -97,7 +98,7 @@ def assert_same(one, two):
 def straight(tmp_path_factory):
     """Train with the handlers as they stand in the config."""
     folder = tmp_path_factory.mktemp("straight")
-    run(configs("wbc", "train"), **options("wbc", folder, **SETTINGS))
+    run("Training", **options("wbc", folder, **SETTINGS))
     return folder
 
 
@@ -125,8 +126,8 @@ def orders():
 
 @pytest.mark.parametrize("order", orders(), ids=str)
 def test_the_order_of_the_handlers_does_not_matter(order, straight, tmp_path):
-    config = shuffled(tmp_path / "bundle", order)
-    run(config, **{**options("wbc", tmp_path / "out", **SETTINGS), "bundle_root": str(tmp_path / "bundle")})
+    bundle = shuffled(tmp_path / "bundle", order)
+    run("Training", **{**options("wbc", tmp_path / "out", **SETTINGS), "bundle_root": bundle})
     found = outputs(tmp_path / "out")
     assert set(found["pictures"]) == {"start.png", "last.png", "best.png"}
     assert [entry["kind"] for entry in found["journal"]].count("metrics") == 4  # three epochs, then best and last
@@ -160,7 +161,6 @@ def test_a_sheet_of_volumes_shows_the_top_above_and_has_no_gaps(tmp_path):
 @pytest.mark.parametrize(
     ("layer", "words"),
     [
-        (None, "no layer"),
         (InverseEvolutionLayer(HeatDiffusion(2.0), 0.1, 0), "no layer"),
         (InverseEvolutionLayer(HeatDiffusion(2.0), 0.1, 20), "layer of heat diffusion, gain 38"),
         (InverseEvolutionLayer(HeatDiffusion(2.0), 0.1, 30), "layer of heat diffusion, gain 237"),
@@ -173,10 +173,10 @@ def test_a_layer_is_described_in_words(layer, words):
 
 
 def test_a_resumed_training_does_the_same_in_any_order(straight, tmp_path):
-    config = shuffled(tmp_path / "bundle", orders()[0])
+    bundle = shuffled(tmp_path / "bundle", orders()[0])
     for epochs in (2, 3):
         settings = {**SETTINGS, "epochs": epochs, "resume": epochs == 3, "track": False}
-        run(config, **{**options("wbc", tmp_path / "out", **settings), "bundle_root": str(tmp_path / "bundle")})
+        run("Training", **{**options("wbc", tmp_path / "out", **settings), "bundle_root": bundle})
     one, two = RunFolder(straight), RunFolder(tmp_path / "out")
     torch.testing.assert_close(torch.load(one.last_state), torch.load(two.last_state), rtol=0, atol=0)
     assert one.cases.read_bytes() == two.cases.read_bytes()
@@ -186,11 +186,13 @@ def test_a_resumed_training_does_the_same_in_any_order(straight, tmp_path):
     )
 
 
-def test_a_training_whose_pictures_fail_says_so_and_ends_as_usual(tmp_path):
-    handlers = ConfigParser.load_config_file(configs("wbc", "train")[0])["train"]["handlers"]
-    (place,) = [index for index, handler in enumerate(handlers) if handler["_target_"].endswith(".LayerPictures")]
-    settings = options("wbc", tmp_path, pictures=True, track=True, epochs=1, sample_count=6)
-    run(configs("wbc", "train"), **settings, **{f"train#handlers#{place}#inferer": []})
+def pictures_without_an_inferer(pictures):
+    pictures.folder, pictures.inferer = RunFolder(pictures.output_dir), []
+
+
+def test_a_training_whose_pictures_fail_says_so_and_ends_as_usual(tmp_path, monkeypatch):
+    monkeypatch.setattr(LayerPictures, "__post_init__", pictures_without_an_inferer)
+    run("Training", **options("wbc", tmp_path, pictures=True, track=True, epochs=1, sample_count=6))
     folder = RunFolder(tmp_path)
     lines = folder.log.read_text().splitlines()
     for file in (folder.start_picture, folder.last_picture, folder.panels, folder.best_picture):

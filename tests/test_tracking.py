@@ -23,6 +23,7 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import mlflow
 import pytest
@@ -31,23 +32,23 @@ from mlflow.exceptions import MlflowException
 from servers import Gate, Server, files_with, free_port, options, runs_of, start_process, steps_of, wait_for
 
 from monai_iels.cli import main, make_parser
+from monai_iels.handlers import Tracking, TrainingStopped
 from monai_iels.runs import RunError
 from monai_iels.tracking import (
     DeliveryThread,
     Journal,
-    Recorder,
     RunDescription,
     TrackingError,
     choose_address,
     deliver,
     environment_for,
+    how_to_look,
     local_database,
     remember_secrets,
     signed_in,
-    view_command,
     without_secrets,
 )
-from monai_iels.tracking._entries import KINDS, Entry
+from monai_iels.tracking._entries import FIELDS
 from monai_iels.tracking._mlflow import _Delivery, deliver_pending
 
 
@@ -140,11 +141,12 @@ def test_an_experiment_opens_as_machine_learning(server, tmp_path):
         assert "metrics.`best_val_mean_dice`" in json.loads(view["state"])["selectedColumns"]
     assert tags["mlflow.note.content"] == "mine"
     progress = journal.progress()
-    page = view_command(server.uri, progress.experiment_id, progress.run_id)
-    assert (
-        page
-        == f"{server.uri}/#/experiments/{progress.experiment_id}/runs/{progress.run_id}?workflowType=machine_learning"
-    )
+    page = f"{server.uri}/#/experiments/{progress.experiment_id}/runs"
+    asked = "?workflowType=machine_learning"
+    assert how_to_look(server.uri, progress.experiment_id, progress.run_id).splitlines() == [
+        f"  {page}/{progress.run_id}{asked} (this run)",
+        f"  {page}{asked}&viewStateShareKey=results (all runs)",
+    ]
 
 
 def test_trainings_of_a_project_share_one_database(tmp_path):
@@ -423,25 +425,36 @@ def test_a_run_ends_and_goes_on(tmp_path):
 def test_a_resumed_run_records_what_is_new(tmp_path):
     """Metrics that were recorded before are not recorded again, and only settings that changed become tags."""
     uri = new_database(tmp_path)
+    report, engine = SimpleNamespace(metrics={}), SimpleNamespace(state=SimpleNamespace(epoch=0))
+
+    def track(settings, resume):
+        about, engine.state.epoch = RunDescription(settings, {"seed": "a tag"}), 0
+        tracking = Tracking(str(tmp_path), report, uri, experiment_name="e", description=about, resume=resume)
+        tracking.open(engine)
+        return tracking
+
     for resume, epochs in ((False, 2), (True, 3), (True, 2)):
-        recorder = Recorder(tmp_path / "tracking", "e", f"run with {epochs}")
-        settings = {"epochs": epochs, "seed": 0}
-        recorder.open(uri, RunDescription(settings, {"seed": "a tag"}), [], resume)
-        for step in range(1, epochs + 1):
-            recorder.log_metrics(step, {"a": step})
-        recorder.close("FINISHED", stopped="" if resume else "why")
-        recorder.close("FAILED")  # it has ended already
-    entries = recorder.journal.entries()
+        tracking = track({"epochs": epochs, "seed": 0}, resume)
+        for epoch in range(1, epochs + 1):
+            engine.state.epoch, report.metrics = epoch, {"a": epoch}
+            tracking.record(engine)
+        if resume:
+            tracking.close(engine)
+        else:
+            with pytest.raises(TrainingStopped):
+                tracking.fail(engine, TrainingStopped("why"))
+        tracking.close(engine)  # it has ended already
+    entries = tracking.journal.entries()
     assert [entry.step for entry in entries if entry.kind == "metrics"] == [1, 2, 3]
     tags = [entry.values for entry in entries if entry.kind == "tags"]
     assert tags[0] == {"seed": "a tag"}
     assert tags[1] == {"stopped": "why"}
     assert tags[2:] == [{"stopped": "", "resumed.epochs": "3"}, {"stopped": "", "resumed.epochs": "2"}]
-    assert recorder.journal.tags_and_parameters() == {"epochs": "2", "seed": "0", "stopped": ""}
+    assert tracking.journal.tags_and_parameters() == {"epochs": "2", "seed": "0", "stopped": ""}
     (found,) = runs_of(uri, "e")
-    assert (found.info.status, found.info.run_name) == ("FINISHED", "run with 2")
+    assert found.info.status == "FINISHED"
     assert found.data.tags["resumed.epochs"] == "2"
-    Recorder(tmp_path / "tracking", "e", "new").open(uri, RunDescription(), [], resume=False)
+    track({}, resume=False).close(engine)
     assert len(list(tmp_path.glob("tracking-*"))) == 1  # the earlier journal stays
 
 
@@ -627,8 +640,6 @@ def test_a_full_disk_at_the_start_costs_the_run_s_tracking_alone(tmp_path, capsy
     journal = Journal(tmp_path / "tracking")
     journal.folder.mkdir()
     journal.append("metrics", step=1, values={"a": 1.0})
-    assert journal.has_metrics(1, "a")
-    assert not journal.has_metrics(1, "b")
     delivery = DeliveryThread(journal)
     delivery.start()
     assert not delivery.finish(patience=0.5)
@@ -656,7 +667,7 @@ def test_a_journal_is_delivered_to_another_server(server, tmp_path, monkeypatch,
     first, second = (new_database(tmp_path / name) for name in ("first", "second"))
     journal = new_journal(tmp_path / "out" / "tracking", first)
     (tmp_path / "a.txt").write_text("a")
-    journal.add_file(tmp_path / "a.txt")
+    journal.add_files([tmp_path / "a.txt"])
     journal.append("metrics", step=1, values={"a": 1.0})
     assert replay(str(tmp_path / "out")) == 0
     assert "3 entries delivered" in capsys.readouterr().out
@@ -666,9 +677,7 @@ def test_a_journal_is_delivered_to_another_server(server, tmp_path, monkeypatch,
     assert f"3 entries delivered to run {moved.info.run_id} at {second}." in capsys.readouterr().out
     assert moved.data.metrics == {"a": 1.0}
     assert moved.info.artifact_uri.startswith((tmp_path / "second" / "mlartifacts").as_uri())
-    assert (
-        f"a.txt went to another server before and are not kept here; run {moved.info.run_id} lacks them." in caplog.text
-    )
+    assert f"a.txt went to another server before and is not kept here; run {moved.info.run_id} lacks it." in caplog.text
     caplog.clear()
     monkeypatch.setenv("MLFLOW_TRACKING_URI", first)
     assert replay(str(tmp_path / "out")) == 0
@@ -680,8 +689,7 @@ def test_a_journal_is_delivered_to_another_server(server, tmp_path, monkeypatch,
 
 
 def test_mlflow_can_be_told_of_every_kind_of_entry():
-    send = vars(_Delivery)["_send"].dispatcher
-    assert not [kind for kind in KINDS.values() if send.dispatch(kind) is send.dispatch(Entry)]
+    assert not [kind for kind in FIELDS if not hasattr(_Delivery, f"_send_{kind}")]
 
 
 def test_a_refused_tag_costs_only_itself(server, tmp_path):
@@ -718,7 +726,7 @@ def test_a_run_that_cannot_be_opened_waits_with_everything(name, server, tmp_pat
     client = mlflow.MlflowClient(server.uri)
     journal = new_journal(tmp_path / "tracking", server.uri, name)
     (tmp_path / "a.txt").write_text("a")
-    journal.add_file(tmp_path / "a.txt")
+    journal.add_files([tmp_path / "a.txt"])
     journal.append("metrics", step=1, values={"a": 1.0})
     if name == "deleted":
         client.delete_experiment(client.create_experiment(name))
@@ -726,7 +734,7 @@ def test_a_run_that_cannot_be_opened_waits_with_everything(name, server, tmp_pat
         deliver(journal)
     assert caught.value.error_code == "INVALID_PARAMETER_VALUE"
     assert journal.pending() == [0, 1, 2]
-    assert journal.progress().run_id is None
+    assert not journal.progress().run_id
     assert not (tmp_path / "tracking" / "refused.jsonl").exists()
     assert replay(str(tmp_path)) == 1
     assert "3 entries could not be delivered" in capsys.readouterr().err
@@ -766,7 +774,7 @@ def test_a_broken_store_for_files_hides_no_numbers(server, tmp_path):
     journal = new_journal(tmp_path / "tracking", server.uri)
     for name, content in (("a.txt", "old"), ("b.txt", "b"), ("a.txt", "new")):
         (tmp_path / name).write_text(content)
-        journal.add_file(tmp_path / name, "files")
+        journal.add_files([tmp_path / name], "files")
     journal.append("metrics", step=1, values={"a": 1.0})
     journal.append("status", status="FINISHED")
     store = server.folder / "artifacts"

@@ -23,7 +23,7 @@ import ignite.distributed as idist
 import torch
 from monai.networks.utils import eval_mode
 
-from monai_iels.handlers._drawing import drawing
+from monai_iels._files import drawing
 from monai_iels.handlers._phases import Phases, attach
 from monai_iels.layers import InverseEvolutionLayer
 from monai_iels.pictures import Colors, Sheet, Tile, classes_of, tiles

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,15 +29,14 @@ from ignite.handlers import ProgressBar
 from ignite.metrics import Average
 from monai.utils import string_list_all_gather
 
-from monai_iels._files import write_table
+from monai_iels._files import drawing, write_table
 from monai_iels._terminal import duration, shown
-from monai_iels.handlers._drawing import drawing
 from monai_iels.handlers._phases import Phases, attach
 from monai_iels.measures import KEY_METRIC, MEASURES, measure_of
 from monai_iels.metrics import SetIoUMetric
-from monai_iels.pictures import Colors, Panel, Tile, classes_of, contact_sheet, curves, tiles
+from monai_iels.pictures import Colors, Tile, classes_of, contact_sheet, curves, tiles
 from monai_iels.run_folder import RunFolder, best_and_last
-from monai_iels.tracking import add_files_to_run
+from monai_iels.tracking import DeliveryThread, Journal
 
 logger = logging.getLogger(__name__)
 
@@ -134,19 +133,16 @@ class TrainingReport:
             return
         best, last = found
         with drawing(self.folder.curves) as part:
-            curves(self.history.to_dict("records"), part)
+            curves(self.history, part)
         measures = [m for name, m in MEASURES.items() if name in best and not m.on_noisy_labels]
         rows = {m.title: (best[m.name], last[m.name], best.get(m.truth, np.nan)) for m in measures}
         table = pd.DataFrame(rows, index=["best", "last", "truth"]).T.dropna(how="all")
         pictures = (self.folder.curves, self.folder.last_picture, self.folder.best_picture)
-        lines = [
-            "",
-            table.to_string(float_format="{:.4f}".format, na_rep=""),
-            "",
-            f"Best weights (epoch {best['epoch']:.0f}): {shown(self.folder.best_weights)}",
-            f"Pictures: {', '.join(shown(file) for file in pictures if file.exists())}",
-        ]
-        logger.info("\n".join(lines))
+        logger.info(
+            f"\n{table.to_string(float_format='{:.4f}'.format, na_rep='')}\n\n"
+            f"Best weights (epoch {best['epoch']:.0f}): {shown(self.folder.best_weights)}\n"
+            f"Pictures: {', '.join(shown(file) for file in pictures if file.exists())}"
+        )
 
 
 def _name(item: Mapping[str, Any]) -> str:
@@ -194,10 +190,8 @@ class EvaluationReport:
         Raises:
             ValueError: if there are several processes.
         """
-        if idist.get_world_size() > 1:
-            raise ValueError(
-                f"an evaluation runs in one process, got {idist.get_world_size()}; run it without torchrun"
-            )
+        if (count := idist.get_world_size()) > 1:
+            raise ValueError(f"an evaluation runs in one process, got {count}; run it without torchrun")
         self.shown = [*self.classes][0 if self.include_background else 1 :]
         engine.add_event_handler(Events.STARTED, self.start)
         engine.add_event_handler(Events.ITERATION_COMPLETED, self.collect)
@@ -226,46 +220,47 @@ class EvaluationReport:
 
     def write(self, engine: Any) -> None:
         """Write the tables and the sheet."""
-        folder = Path(self.output_dir)
-        cases_file, summary_file, classes_file = (folder / f"{name}.csv" for name in ("cases", "summary", "classes"))
-        sheet_file = folder / "contact_sheet.png"
         cases = self._cases(engine.state.metric_details)
         summary = _statistics(cases.drop(columns="case"))
-        write_table(cases, cases_file)
-        write_table(summary.reset_index(), summary_file)
         ious = self.iou.aggregate()
-        write_table(pd.DataFrame({"class": self.shown, "iou_of_all_cases": ious}), classes_file)
-        files = [cases_file, summary_file, classes_file]
+        classes = pd.DataFrame({"class": self.shown, "iou_of_all_cases": ious})
+        tables = {"cases": cases, "summary": summary.reset_index(), "classes": classes}
+        files = {name: Path(self.output_dir) / f"{name}.csv" for name in tables}
+        for name, table in tables.items():
+            write_table(table, files[name])
         if self.pictures:
-            scores = cases[KEY_METRIC.removeprefix("val_")]
-            panels = [Panel(*case) for case in zip(self.names, scores, self.rows, strict=True)]
-            scored = [p for p in panels if not np.isnan(p.score)]
-            with drawing(sheet_file) as part:
-                contact_sheet(scored or panels, self.classes, part, colors=self.colors)
-                files.append(sheet_file)
-        if self.training_dir is not None:
-            add_files_to_run(self.training_dir, files, "evaluation", self.tracking_uri)
+            sheet = Path(self.output_dir) / "contact_sheet.png"
+            with drawing(sheet) as part:
+                scored = [*zip(self.names, cases[KEY_METRIC.removeprefix("val_")], self.rows, strict=True)]
+                contact_sheet([c for c in scored if not np.isnan(c[1])] or scored, self.classes, part, self.colors)
+                files["sheet"] = sheet
+        self._track(files.values())
         has_many_classes = len(self.shown) > _FEW_CLASSES
-        is_part = summary.index.str.endswith(tuple(f"_{name}" for name in self.shown))
-        table = summary[~is_part if has_many_classes else slice(None)][["mean", "median", "worst_5_percent"]].rename(
-            columns={"worst_5_percent": "worst 5 %"}
-        )
-        table.index = [name.removeprefix("mean_").replace("_", " ") for name in table.index]
-        lines = [
-            table.to_string(float_format="%.4f"),
-            "",
-            f"All {len(cases)} cases of the {self.section} section: {shown(cases_file)}",
-        ]
-        if sheet_file in files:
-            lines.append(f"Picture of the worst, median and best cases: {shown(sheet_file)}")
         if has_many_classes:
-            lines.append(f"IoU of each class over all cases, mean {ious.nanmean():.4f}: {shown(classes_file)}")
-        logger.info("\n".join(lines))
+            summary = summary[~summary.index.str.endswith(tuple(f"_{name}" for name in self.shown))]
+        columns = {"mean": "mean", "median": "median", "worst_5_percent": "worst 5 %"}
+        table = summary[[*columns]].rename(columns=columns)
+        table.index = [name.removeprefix("mean_").replace("_", " ") for name in table.index]
+        text = f"{table.to_string(float_format='%.4f')}\n\n"
+        text += f"All {len(cases)} cases of the {self.section} section: {shown(files['cases'])}"
+        if "sheet" in files:
+            text += f"\nPicture of the worst, median and best cases: {shown(files['sheet'])}"
+        if has_many_classes:
+            text += f"\nIoU of each class over all cases, mean {ious.nanmean():.4f}: {shown(files['classes'])}"
+        logger.info(text)
+
+    def _track(self, files: Iterable[Path]) -> None:
+        """Add files to the tracked run of the training that is evaluated, if there is one."""
+        journal = Journal(RunFolder(self.training_dir).tracking) if self.training_dir else None
+        if journal is not None and journal.file.exists():
+            journal.add_files(files, "evaluation")
+            delivery = DeliveryThread(journal, self.tracking_uri)
+            delivery.start()
+            delivery.finish()
 
     def _cases(self, metric_details: Mapping[str, Any]) -> pd.DataFrame:
         """Return one row per case: each metric's mean over classes or regions, and its parts if there are several."""
-        groups = [[self.classes[index] for index in group] for group in self.regions or ()]
-        regions = self.shown if self.regions is None else ["+".join(group) for group in groups]
+        groups = ["+".join(self.classes[index] for index in group) for group in self.regions or ()]
         cases: dict[str, Any] = {"case": self.names}
         for name, details in metric_details.items():
             measure, metric, values = measure_of(name), name.removeprefix("val_"), _per_part(details)
@@ -273,10 +268,9 @@ class EvaluationReport:
                 metric += f"_{'voxels' if len(self.units) > 1 else min(self.units)}"
                 values = values.where(values.isfinite(), torch.tensor(self.diagonals)[:, None])  # a class was missed
             cases[metric] = values.where(values.isfinite(), torch.nan).nanmean(dim=1).numpy()
-            parts = regions if measure.one_per == "region" else self.shown
+            parts = groups if measure.one_per == "region" and self.regions is not None else self.shown
             if values.shape[1] == len(parts) > 1:
-                for column, part in enumerate(parts):
-                    cases[f"{metric}_{part}"] = values[:, column].numpy()
+                cases |= {f"{metric}_{part}": column.numpy() for part, column in zip(parts, values.T, strict=True)}
         return pd.DataFrame(cases)
 
 

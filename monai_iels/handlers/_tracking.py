@@ -14,12 +14,14 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+import os
 import signal
 import threading
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -32,8 +34,10 @@ from monai_iels._terminal import first_line
 from monai_iels.handlers._phases import Phases, attach
 from monai_iels.handlers._reports import TrainingReport
 from monai_iels.handlers._training import TrainingStopped
-from monai_iels.run_folder import RunFolder
-from monai_iels.tracking import Recorder, RunDescription, choose_address
+from monai_iels.run_folder import RunFolder, best_and_last, scores_of
+from monai_iels.tracking import RESUMED, DeliveryThread, Journal, RunDescription, choose_address, how_to_look
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(eq=False, repr=False)
@@ -67,7 +71,7 @@ class Tracking:
     enabled: bool = True
     experiment_name: str = "monai_iels"
     run_name: str = "training"
-    description: RunDescription | None = None
+    description: RunDescription = field(default_factory=RunDescription)
     artifacts: Sequence[str] = ("config.json", "history.csv", "cases.csv", "curves.png", "pictures", "training.log")
     resume: bool = False
     system_metrics: bool = False
@@ -76,7 +80,8 @@ class Tracking:
         """Find the folder."""
         self.folder = RunFolder(self.output_dir)
         self.signals = _Signals()
-        self.recorder: Recorder | None = None
+        self.journal = Journal(self.folder.tracking)
+        self.delivery: DeliveryThread | None = None
 
     def attach(self, engine: Any) -> None:
         """Follow a trainer in the first process."""
@@ -92,20 +97,37 @@ class Tracking:
         """Begin a run, or continue the one that was interrupted."""
         if not self.enabled:
             return
-        name = f"{self.run_name}-{uuid.uuid4().hex[:6]}"
-        self.recorder = Recorder(self.folder.tracking, self.experiment_name, name)
-        files = [file for file in (self.folder.config, self.folder.start_picture) if file.exists()]
+        journal, folder = self.journal, self.folder
+        settings = {name: str(value) for name, value in self.description.parameters.items()}
         resume = self.resume or engine.state.epoch > 0  # a federated client trains in rounds
-        before = self.recorder.journal.own_address() if resume else None
+        before = journal.own_address() if resume else None
         address = choose_address(self.tracking_uri, self.bundle_root, self.output_dir, before)
-        self.recorder.open(address, self.description or RunDescription(), files, resume)
+        if not resume and journal.file.exists():
+            os.replace(journal.folder, f"{journal.folder}-{uuid.uuid4().hex[:6]}")
+        self.name = f"{self.run_name}-{uuid.uuid4().hex[:6]}"
+        if journal.begin(tracking_uri=address, experiment=self.experiment_name, name=self.name):
+            journal.append("params", values=settings)
+            journal.append("tags", values=dict(self.description.tags))
+            for dataset in self.description.datasets:
+                journal.append("data", **dataset)
+            journal.add_files(file for file in (folder.config, folder.start_picture) if file.exists())
+        else:
+            known = journal.tags_and_parameters()
+            changed = {f"{RESUMED}{name}": text for name, text in settings.items() if known.get(name) != text}
+            journal.append("resumed", tracking_uri=address)
+            journal.append("tags", values={"stopped": "", **changed})
+        self.recorded = {(e.step, name) for e in journal.entries() if e.kind == "metrics" for name in e.values}
+        self.delivery = DeliveryThread(journal, address)
+        self.delivery.start()
         self.signals.catch()
 
     def record(self, engine: Any) -> None:
-        """Record the epoch's metrics."""
-        if self.recorder is not None:
-            system = _system_metrics() if self.system_metrics else {}
-            self.recorder.log_metrics(engine.state.epoch, {**self.report.metrics, **system})
+        """Record the epoch's metrics, unless they were recorded before an interruption."""
+        if self.delivery is None or (engine.state.epoch, next(iter(self.report.metrics))) in self.recorded:
+            return
+        system = _system_metrics() if self.system_metrics else {}
+        self.journal.append("metrics", step=engine.state.epoch, values={**self.report.metrics, **system})
+        self.delivery.notify()
 
     def close(self, engine: Any) -> None:
         """Record the artifacts, and that the training has finished."""
@@ -123,13 +145,34 @@ class Tracking:
         raise error
 
     def _close(self, status: str, stopped: str = "") -> None:
-        recorder, self.recorder = self.recorder, None
-        if recorder is None:
+        delivery, self.delivery = self.delivery, None
+        if delivery is None:
             return
         with contextlib.ExitStack() as stack:  # each of them happens, whatever becomes of those before
             stack.callback(self.signals.release)
-            stack.callback(recorder.close, status, self._files(), stopped)
-            recorder.log_best_and_last(self.folder, self.run_name)
+            stack.callback(self._end, delivery, status, stopped)
+            self._record_best_and_last()
+
+    def _record_best_and_last(self) -> None:
+        """Record the weights of the best epoch as a model, and Dice and what decides of the best and the last epoch."""
+        if found := best_and_last(self.folder.read_history()):
+            of_best, of_last = (
+                {"step": int(epoch["epoch"]), "values": {f"{which}_{name}": x for name, x in scores_of(epoch).items()}}
+                for which, epoch in zip(("best", "last"), found, strict=True)
+            )
+            self.journal.append("metrics", **of_last)
+            self.journal.append("model", name=self.run_name, weights=str(self.folder.best_weights), **of_best)
+
+    def _end(self, delivery: DeliveryThread, status: str, stopped: str) -> None:
+        """Record how the training ended, and wait a while until everything has arrived."""
+        if stopped:
+            self.journal.append("tags", values={"stopped": stopped})
+        self.journal.add_files(self._files())
+        self.journal.append("status", status=status)
+        if delivery.finish():
+            arrived = self.journal.progress(delivery.address)
+            where = how_to_look(arrived.address, arrived.experiment_id, arrived.run_id)
+            logger.info(f"Tracked with MLflow as {self.name} ({status}). To look at it:\n{where}")
 
     def _files(self) -> Iterator[Path]:
         for name in self.artifacts:

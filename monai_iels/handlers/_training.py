@@ -9,12 +9,13 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""What a training needs beside MONAI's handlers: repeatable epochs, images for layers, an end on NaN, checkpoints."""
+"""What a training needs beside MONAI's handlers: repeatable epochs, an end on NaN, averages, checkpoints."""
 
 from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import ignite.distributed as idist
@@ -25,9 +26,9 @@ from ignite.handlers import Checkpoint
 from ignite.utils import manual_seed
 from monai.transforms import Randomizable
 from torch import nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from monai_iels._terminal import first_line
-from monai_iels.handlers._averaging import MovingAverage
 from monai_iels.handlers._phases import Phases, attach
 from monai_iels.layers import InverseEvolutionLayer
 from monai_iels.run_folder import RunFolder
@@ -54,8 +55,8 @@ class SeedEachEpoch:
 
     def __call__(self, engine: Any) -> None:
         """Seed, and begin a new pass over the data."""
-        words = np.random.SeedSequence([self.seed, engine.state.epoch, idist.get_rank()]).generate_state(1)
-        seed = int(words[0])
+        sequence = np.random.SeedSequence([self.seed, engine.state.epoch, idist.get_rank()])
+        seed = int(sequence.generate_state(1)[0])
         manual_seed(seed)
         loader = engine.state.dataloader
         transform = getattr(getattr(loader, "dataset", None), "transform", None)
@@ -91,15 +92,13 @@ class StopOnNan:
         """End the training in all processes if the loss is NaN or infinite in one of them."""
         bad = (~torch.isfinite(engine.state.output["loss"].detach())).float()
         if idist.all_reduce(bad) > 0:
-            self.reason = f"The loss became NaN or infinite in epoch {engine.state.epoch}. {self._likely_cause()}"
+            gain = max([0.0, *self.layer.gains().values()])
+            advice = "Lower learning_rate; if that does not help, look for values in the images that are not finite."
+            if gain > 240:
+                advice = f"The layer amplifies up to {gain:.3g} times: set iel_gain to 15."
+            self.reason = f"The loss became NaN or infinite in epoch {engine.state.epoch}. {advice}"
             logger.error(f"The training ends early. {self.reason}")
             engine.terminate()
-
-    def _likely_cause(self) -> str:
-        gain = max([0.0, *self.layer.gains().values()])
-        if gain > 240:
-            return f"The layer amplifies up to {gain:.3g} times: set iel_gain to 15."
-        return "Lower learning_rate; if that does not help, look for values in the images that are not finite."
 
     def fail(self, engine: Any) -> None:
         """Raise if the training was ended.
@@ -111,6 +110,32 @@ class StopOnNan:
         if reason:
             idist.barrier()  # a process that fails early would have the first one killed while it writes
             raise TrainingStopped(reason)
+
+
+class MovingAverage:
+    """Average a network's weights over the steps of its training, so that single steps count less.
+
+    After each step the average moves a little toward the weights: it is ``decay`` times itself plus ``1 - decay`` times
+    them, and begins with those after the first step. Buffers, such as the statistics of batch normalization, are
+    copied. The training itself does not see the average.
+
+    Args:
+        network: the network in training.
+        decay: share of the average that stays in each step, such as 0.99; None for no average.
+
+    Attributes:
+        network: the network with averaged weights, or that in training if there is no average.
+    """
+
+    def __init__(self, network: nn.Module, decay: float | None = None) -> None:
+        self.trained = network
+        self.model = None if decay is None else AveragedModel(network, multi_avg_fn=get_ema_multi_avg_fn(decay))
+        self.network: nn.Module = network if self.model is None else self.model.module
+
+    def attach(self, engine: Any) -> None:
+        """Move the average toward the weights after each step of a trainer."""
+        if self.model is not None:
+            engine.add_event_handler(Events.ITERATION_COMPLETED, partial(self.model.update_parameters, self.trained))
 
 
 @dataclass(eq=False, repr=False)
@@ -145,13 +170,10 @@ class TrainingCheckpoint:
         """Resume when the engine starts, and save after each epoch."""
         self.folder = RunFolder(self.output_dir)
         parts = {"network": self.network, "optimizer": self.optimizer, "lr_scheduler": self.lr_scheduler}
-        self.parts: dict[str, Any] = parts
-        if self.loss is not None and any(True for _ in self.loss.parameters()):
-            self.parts["loss"] = self.loss
-        if self.average is not None and self.average.model is not None:
-            self.parts["average"] = self.average
-        if getattr(engine, "scaler", None) is not None:
-            self.parts["scaler"] = engine.scaler
+        learned = None if self.loss is None or not [*self.loss.parameters()] else self.loss
+        average = None if self.average is None else self.average.model
+        parts |= {"loss": learned, "average": average, "scaler": getattr(engine, "scaler", None)}
+        self.parts: dict[str, Any] = {name: part for name, part in parts.items() if part is not None}
         attach(engine, Phases.RESTORE, self.restore)
         attach(engine, Phases.SAVE, self.save)
 
@@ -189,12 +211,8 @@ class TrainingCheckpoint:
         state = {name: part.state_dict() for name, part in self.parts.items()}
         judged = self.network if self.average is None else self.average.network
         best_weights = judged.state_dict() if best.best_metric_epoch == engine.state.epoch else None
-        state.update(
-            epoch=engine.state.epoch,
-            iteration=engine.state.iteration,
-            best_metric=float(best.best_metric),
-            best_metric_epoch=best.best_metric_epoch,
-        )
+        state |= {"epoch": engine.state.epoch, "iteration": engine.state.iteration}
+        state |= {"best_metric": float(best.best_metric), "best_metric_epoch": best.best_metric_epoch}
         self.folder.save_state(state, best_weights)
 
 

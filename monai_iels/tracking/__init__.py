@@ -28,19 +28,17 @@ from monai_iels.tracking._addresses import (
     without_secrets,
 )
 from monai_iels.tracking._delivery_thread import DeliveryThread
-from monai_iels.tracking._journal import JOURNAL, Journal
+from monai_iels.tracking._journal import JOURNAL, RESUMED, Journal, RunDescription
 from monai_iels.tracking._mlflow import deliver, signed_in
-from monai_iels.tracking._mlflow_pages import how_to_look, view_command
-from monai_iels.tracking._recorder import Recorder, RunDescription, add_files_to_run
+from monai_iels.tracking._mlflow_pages import how_to_look
 
 __all__ = [
     "JOURNAL",
+    "RESUMED",
     "DeliveryThread",
     "Journal",
-    "Recorder",
     "RunDescription",
     "TrackingError",
-    "add_files_to_run",
     "choose_address",
     "deliver",
     "environment",
@@ -49,6 +47,5 @@ __all__ = [
     "local_database",
     "remember_secrets",
     "signed_in",
-    "view_command",
     "without_secrets",
 ]

@@ -91,7 +91,7 @@ def without_secrets(uri: str) -> str:
         'postgresql://tracker@host/runs'
     """
     scheme, secrets, rest = _split(uri)
-    keeps_user = scheme.endswith("//") and re.fullmatch(r"[\w.+-]+", secrets) and not _is_http(scheme)
+    keeps_user = scheme.endswith("//") and re.fullmatch(r"[\w.+-]+", secrets) and "http" not in scheme.lower()
     return scheme + (f"{secrets}@" if keeps_user else "") + rest
 
 
@@ -102,10 +102,6 @@ def _split(uri: str) -> tuple[str, str, str]:
         return "", "", uri
     secrets, _, rest = _SECRET_QUERY.sub("", uri[found.end() :]).rpartition("@")
     return found[1], secrets, rest
-
-
-def _is_http(scheme: str) -> bool:
-    return "http" in scheme.lower()
 
 
 def remember_secrets(uri: str) -> str:
@@ -124,7 +120,7 @@ def with_secrets(address: str) -> str:
     uri = next((uri for uri in known if uri and without_secrets(uri) == address), address)
     scheme, secrets, rest = _split(uri)
     user, colon, password = secrets.partition(":")
-    if not (_is_http(scheme) and user):
+    if "http" not in scheme.lower() or not user:
         return uri
     return f"{scheme}{quote(unquote(user), safe='')}{colon}{quote(unquote(password), safe='')}@{rest}"
 
@@ -146,7 +142,7 @@ def _hide_secrets(text: str, uri: str) -> str:
     """Return a text without the secrets of an address, in whatever form they stand there."""
     scheme, secrets, _ = _split(uri)
     user, _, password = secrets.partition(":")
-    secret = user if _is_http(scheme) and not password else password
+    secret = password or (user if "http" in scheme.lower() else "")
     query = _SECRET_QUERY.search(uri)
     text = text.replace(uri, without_secrets(uri))
     if secrets:

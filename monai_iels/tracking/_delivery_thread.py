@@ -48,6 +48,7 @@ class DeliveryThread(threading.Thread):
     def start(self) -> None:
         """Start the thread. The same thread that calls this calls :meth:`finish`."""
         self._settings.enter_context(client_settings(self.address, fail_soon=True))
+        self.notify()
         super().start()
 
     def notify(self) -> None:
@@ -81,24 +82,20 @@ class DeliveryThread(threading.Thread):
             patience: how many seconds to wait without progress; at most 5 if the server did not answer just before.
         """
         try:
-            return self._finish(patience)
+            left = self.journal.pending(self.address)
+            give_up = time.monotonic() + (patience if self._pause is None else min(5.0, patience))
+            while left and time.monotonic() < give_up:
+                self.notify()
+                time.sleep(0.05)
+                before, left = left, self.journal.pending(self.address)
+                if len(left) < len(before):
+                    give_up = time.monotonic() + patience
         finally:
             self._stop_now.set()
             self.notify()
             self.join(_LONGEST_REQUEST)  # the environment must not change while the thread reads it
             self._settings.close()
-
-    def _finish(self, patience: float) -> bool:
-        left = self.journal.pending(self.address)
-        give_up = time.monotonic() + (patience if self._pause is None else min(5.0, patience))
-        while left and time.monotonic() < give_up:
-            self.notify()
-            time.sleep(0.05)
-            before, left = left, self.journal.pending(self.address)
-            if len(left) < len(before):
-                give_up = time.monotonic() + patience
         if left:
-            logger.warning(
-                f"Some of the tracking was not delivered. Later: monai-iels tracking replay {self.journal.folder}"
-            )
+            later = f"monai-iels tracking replay {self.journal.folder}"
+            logger.warning(f"Some of the tracking was not delivered. Later: {later}")
         return not left

@@ -9,113 +9,38 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""The entries of a journal: one class per kind, and its form as a line of JSON. They know no tracker."""
+"""The entries of a journal: what each kind says, and its form as a line of JSON. They know no tracker."""
 
 from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from types import SimpleNamespace
 
+FIELDS = {
+    "open": ("key", "tracking_uri", "experiment", "name", "user"),  # the run begins; a server finds it by its key
+    "resumed": ("tracking_uri",),  # it goes on, perhaps at another address
+    "status": ("status",),  # it ends
+    "params": ("values",),  # settings that never change
+    "tags": ("values",),  # descriptions that may change
+    "metrics": ("values", "step"),
+    "model": ("values", "step", "name", "weights"),  # weights that stay in the run's folder, and their metrics
+    "data": ("name", "digest", "source", "context", "cases"),  # cases that the run used, and for what
+    "artifact": ("file", "name", "place"),  # a file's copy in the journal, its own name, its folder on the server
+}
+"""What each kind of entry says, beside its time in milliseconds since 1970."""
+
+_OPTIONAL = {"tracking_uri": "", "user": ""}
 _STATUSES = ("RUNNING", "SCHEDULED", "FINISHED", "FAILED", "KILLED")
 _TYPES: dict[str, type] = {"time": int, "step": int, "cases": int, "values": dict}  # all other fields are text
 
 
-@dataclass(frozen=True)
-class Entry:
-    """Something that a tracking server is to know, and when it happened (milliseconds since 1970)."""
-
-    time: int
-
-    @property
-    def kind(self) -> str:
-        """The name of the entry's class, as it stands in the journal."""
-        return type(self).__name__.lower()
+class Entry(SimpleNamespace):
+    """Something that a tracking server is to know: its ``kind``, its ``time``, and the fields of its kind."""
 
     def to_line(self, **more: str) -> str:
         """Return the entry as a line of JSON."""
-        return json.dumps({"kind": self.kind, **asdict(self), **more}) + "\n"
-
-
-@dataclass(frozen=True)
-class Open(Entry):
-    """The run begins. It is found again on a server by its ``key``."""
-
-    key: str
-    tracking_uri: str
-    experiment: str
-    name: str
-    user: str = ""
-
-
-@dataclass(frozen=True)
-class Resumed(Entry):
-    """The run goes on, perhaps at another address."""
-
-    tracking_uri: str = ""
-
-
-@dataclass(frozen=True)
-class Status(Entry):
-    """The run ends."""
-
-    status: str
-
-
-@dataclass(frozen=True)
-class Values(Entry):
-    """Named values. A server may refuse some of them."""
-
-    values: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Params(Values):
-    """Settings that never change."""
-
-
-@dataclass(frozen=True)
-class Tags(Values):
-    """Descriptions that may change."""
-
-
-@dataclass(frozen=True)
-class Metrics(Values):
-    """Numbers of one step."""
-
-    step: int
-
-
-@dataclass(frozen=True)
-class Model(Metrics):
-    """Weights that stay in a file of the run's folder: of which step, and with which metrics."""
-
-    name: str
-    weights: str
-
-
-@dataclass(frozen=True)
-class Data(Entry):
-    """Cases that the run used: of which data, from where, and for what."""
-
-    name: str
-    digest: str
-    source: str
-    context: str
-    cases: int
-
-
-@dataclass(frozen=True)
-class Artifact(Entry):
-    """A file: its copy in the journal's folder, its own name, and its folder on the server."""
-
-    file: str
-    name: str
-    place: str
-
-
-KINDS = {kind.__name__.lower(): kind for kind in (Open, Resumed, Status, Metrics, Params, Tags, Data, Model, Artifact)}
+        return json.dumps({**vars(self), **more}) + "\n"
 
 
 def from_line(line: str, is_first: bool) -> Entry:
@@ -125,11 +50,11 @@ def from_line(line: str, is_first: bool) -> Entry:
         ValueError: if it is not an entry, or opens a run that is already open.
     """
     with suppress(ValueError, KeyError, TypeError):
-        content = json.loads(line)
-        its_class = KINDS[content["kind"]]
-        known = {field.name: content[field.name] for field in fields(its_class) if field.name in content}
+        content = _OPTIONAL | json.loads(line)
+        kind = content["kind"]
+        known = {name: content[name] for name in ("time", *FIELDS[kind])}
         sound = all(isinstance(value, _TYPES.get(name, str)) for name, value in known.items())
         sound &= known.get("status", "FINISHED") in _STATUSES
-        if sound and (is_first or its_class is not Open):
-            return its_class(**known)
+        if sound and (is_first or kind != "open"):
+            return Entry(kind=kind, **known)
     raise ValueError(f"must be an entry of a training's journal, got '{line[:80]}'")

@@ -24,20 +24,34 @@ import shutil
 import threading
 import time
 import uuid
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path, PureWindowsPath
 from typing import Any
-
-from filelock import FileLock
 
 from monai_iels._files import read_json, write_json
 from monai_iels.tracking._addresses import first_address, remember_secrets
-from monai_iels.tracking._entries import KINDS, Artifact, Entry, Metrics, Open, Params, Resumed, Status, Tags, from_line
+from monai_iels.tracking._entries import Entry, from_line
 
 JOURNAL = "journal.jsonl"
 logger = logging.getLogger(__name__)
 
 RESUMED = "resumed."  # what the tag of a parameter begins with that a resumed run has changed
+
+
+@dataclass(frozen=True)
+class RunDescription:
+    """What a training says about itself when it begins.
+
+    Args:
+        parameters: its settings. MLflow never changes them.
+        tags: further facts and texts.
+        datasets: its data; for each part a ``name``, ``digest``, ``source``, ``context`` and number of ``cases``.
+    """
+
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    tags: Mapping[str, Any] = field(default_factory=dict)
+    datasets: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass
@@ -52,7 +66,7 @@ class Progress:
     """
 
     address: str
-    run_id: str | None = None
+    run_id: str = ""
     experiment_id: str = ""
     arrived: set[int] = field(default_factory=set)
 
@@ -76,41 +90,37 @@ class Journal:
         self.copies.mkdir(parents=True, exist_ok=True)
         if self.entries():
             return False
-        run = {"key": key or uuid.uuid4().hex, "experiment": experiment, "name": name, "user": _user()}
-        self.append("open", tracking_uri=tracking_uri, **run)
+        run = {"key": key or uuid.uuid4().hex, "tracking_uri": tracking_uri, "experiment": experiment, "name": name}
+        self.append("open", **run, user=_user())
         return True
 
     def append(self, kind: str, **content: Any) -> None:
         """Add an entry with the present time. If the disk is full, the entry is lost, but the training goes on.
 
         Args:
-            kind: one of the kinds of entries, in lower case, such as ``metrics``.
+            kind: one of the kinds of entries, such as ``metrics``.
             content: the fields of such an entry.
         """
-        entry = KINDS[kind](time=int(time.time() * 1000), **content)
+        entry = Entry(kind=kind, time=int(time.time() * 1000), **content)
         try:
-            with self._lock:
-                self._remove_torn_line()
-                _append_line(self.file, entry.to_line())
+            with self._lock, self.file.open("a+b") as stream:
+                stream.seek(0)
+                before = stream.read()
+                if not before.endswith(b"\n"):  # a kill has cut off the last line
+                    stream.truncate(before.rfind(b"\n") + 1)
+                stream.write(entry.to_line().encode())
         except OSError as error:
             logger.warning(f"{self.file} cannot be written to ({error}); '{kind}' is not tracked.")
 
-    def _remove_torn_line(self) -> None:
-        """Remove a last line that a kill has cut off, so that the next line does not continue it."""
-        content = self.file.read_bytes() if self.file.exists() else b""
-        if content and not content.endswith(b"\n"):
-            os.truncate(self.file, content.rfind(b"\n") + 1)
-
-    def add_file(self, file: str | os.PathLike[str], place: str = "") -> None:
-        """Add a copy of a file as an artifact in the folder ``place``."""
-        source = Path(file)
-        target = self.copies / f"{len(self.entries())}-{source.name}"
-        try:
-            shutil.copy(source, target)
-        except OSError as error:
-            logger.warning(f"{source} cannot be copied to {target.parent} ({error}); it is not tracked.")
-            return
-        self.append("artifact", file=target.name, name=source.name, place=place)
+    def add_files(self, files: Iterable[Path], place: str = "") -> None:
+        """Add copies of files as artifacts in the folder ``place``."""
+        for file in files:
+            copy = self.copies / f"{len(self.entries())}-{file.name}"
+            try:
+                shutil.copy(file, copy)
+                self.append("artifact", file=copy.name, name=file.name, place=place)
+            except OSError as error:
+                logger.warning(f"{file} cannot be copied to {self.copies} ({error}); it is not tracked.")
 
     def entries(self) -> list[Entry]:
         """Return all complete entries; a last line that a kill has cut off is ignored.
@@ -118,15 +128,11 @@ class Journal:
         Raises:
             ValueError: if a line is not an entry.
         """
-        if not self.file.exists():
-            return []
+        text = self.file.read_text(encoding="utf-8", errors="replace") if self.file.exists() else ""
         found = []
-        lines = self.file.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
-        for number, line in enumerate(lines, 1):
-            if not line:
-                continue
+        for number, line in enumerate(text.split("\n")[:-1], 1):
             try:
-                found.append(from_line(line, is_first=number == 1))
+                found += [from_line(line, is_first=number == 1)] if line else []
             except ValueError as error:
                 raise ValueError(f"{self.file}, line {number} {error}") from None
         return found
@@ -136,11 +142,9 @@ class Journal:
         tags: dict[str, Any] = {}
         parameters: dict[str, Any] = {}
         for entry in self.entries():
-            if isinstance(entry, Params):
-                parameters |= entry.values
-            elif isinstance(entry, Tags):
+            if entry.kind in ("params", "tags"):
                 for name, value in entry.values.items():
-                    known = parameters if name.startswith(RESUMED) else tags
+                    known = parameters if entry.kind == "params" or name.startswith(RESUMED) else tags
                     known[name.removeprefix(RESUMED)] = value
         return {**tags, **parameters}
 
@@ -153,18 +157,13 @@ class Journal:
 
     def own_address(self) -> str:
         """Return the address that the training was last given; it is empty if there is no training."""
-        given = [entry.tracking_uri for entry in self.entries() if isinstance(entry, Open | Resumed)]
-        return next((uri for uri in reversed(given) if uri), "")
-
-    def has_metrics(self, step: int, name: str) -> bool:
-        """Return whether a metric of this step is recorded."""
-        metrics = (entry for entry in self.entries() if isinstance(entry, Metrics) and entry.step == step)
-        return any(name in entry.values for entry in metrics)
+        given = [entry.tracking_uri for entry in self.entries() if entry.kind in ("open", "resumed")]
+        return next(filter(None, reversed(given)), "")
 
     def status(self, since: float = 0.0) -> str | None:
         """Return how the run ended; None if it is running, or ended before the time ``since`` (seconds)."""
-        turns = [e for e in self.entries() if isinstance(e, Status | Resumed) and e.time >= 1000 * since]
-        return turns[-1].status if turns and isinstance(turns[-1], Status) else None
+        turns = [e for e in self.entries() if e.kind in ("status", "resumed") and e.time >= 1000 * since]
+        return getattr(turns[-1], "status", None) if turns else None
 
     def progress(self, address: str | None = None) -> Progress:
         """Return what has arrived at an address, by default the journal's own."""
@@ -190,16 +189,17 @@ class Journal:
         """Note an entry that a server will never accept in ``refused.jsonl``."""
         file = self.folder / "refused.jsonl"
         logger.warning(f"The tracking server refused {entry.kind} ({reason[:200]}); see {file}.")
-        _append_line(file, entry.to_line(reason=reason))
+        with file.open("a", encoding="utf-8") as stream:
+            stream.write(entry.to_line(reason=reason))
 
-    def copy_of(self, artifact: Artifact) -> Path:
+    def copy_of(self, artifact: Entry) -> Path:
         """Return where the copy of an artifact is, or was before it was delivered.
 
         Raises:
             ValueError: if the entry leads out of the journal's folder, or does not name a file.
         """
-        for name in (artifact.file, artifact.name, *PurePosixPath(artifact.place).parts):
-            if not _is_bare(name):
+        for name in (artifact.file, artifact.name, *(artifact.place.split("/") if artifact.place else ())):
+            if name == ".." or not name or PureWindowsPath(name).name != name:  # a slash parts names on Windows, too
                 raise ValueError(f"'file', 'name' and each part of 'place' must be a plain name, got '{name}'")
         copy = self.copies / artifact.file
         if copy.is_symlink() or (copy.exists() and not copy.is_file()):
@@ -212,13 +212,8 @@ class Journal:
         Raises:
             ValueError: if a file of the journal is a link.
         """
-        for path in self.folder.iterdir():
-            if path.is_symlink():
-                raise ValueError(f"{path} is a link, and may lead to any file; remove it, or replace it by its target")
-
-    def delivery_lock(self) -> FileLock:
-        """Return the lock that keeps other threads and processes from delivering the same journal."""
-        return FileLock(self.folder / ".delivery.lock")
+        if links := [path for path in self.folder.iterdir() if path.is_symlink()]:
+            raise ValueError(f"{links[0]} is a link, and may lead to any file; remove it, or replace it by its target")
 
 
 def _user() -> str:
@@ -226,13 +221,3 @@ def _user() -> str:
         return getpass.getuser()
     except (ImportError, KeyError, OSError):  # in a container, a user may have no name
         return ""
-
-
-def _is_bare(name: str) -> bool:
-    """Return whether this is a name on every system, without a folder or a drive."""
-    return name not in ("", ".", "..") and PurePosixPath(name).name == PureWindowsPath(name).name == name
-
-
-def _append_line(file: Path, line: str) -> None:
-    with file.open("a", encoding="utf-8") as stream:
-        stream.write(line)

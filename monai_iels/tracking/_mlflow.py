@@ -27,8 +27,6 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
-from functools import singledispatchmethod
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -37,8 +35,8 @@ from mlflow import MlflowClient, entities
 from mlflow.exceptions import MlflowException
 
 from monai_iels._terminal import first_line
-from monai_iels.tracking import _entries as kinds
 from monai_iels.tracking._addresses import database_file, environment, secrets_hidden, with_secrets
+from monai_iels.tracking._entries import Entry
 from monai_iels.tracking._journal import Journal, Progress
 from monai_iels.tracking._mlflow_pages import EXPERIMENT_TAGS
 
@@ -72,7 +70,7 @@ def signed_in(address: str) -> Iterator[str]:
         yield uri
 
 
-def deliver(journal: Journal, uri: str | None = None) -> str | None:
+def deliver(journal: Journal, uri: str | None = None) -> str:
     """Send what is pending.
 
     Args:
@@ -80,7 +78,7 @@ def deliver(journal: Journal, uri: str | None = None) -> str | None:
         uri: where to, by default ``MLFLOW_TRACKING_URI`` or the journal's own address.
 
     Returns:
-        The run's id; None if the journal is empty.
+        The run's id; empty if the journal is.
 
     Raises:
         ValueError: if this is not a journal.
@@ -91,19 +89,20 @@ def deliver(journal: Journal, uri: str | None = None) -> str | None:
         return deliver_pending(journal, address, threading.Event())
 
 
-def deliver_pending(journal: Journal, address: str, stop: threading.Event) -> str | None:
+def deliver_pending(journal: Journal, address: str, stop: threading.Event) -> str:
     """Send what is pending until ``stop`` is set; the caller has entered :func:`client_settings`."""
     entries = journal.entries()
     if not entries:
-        return None
-    if not isinstance(entries[0], kinds.Open):
+        return ""
+    if entries[0].kind != "open":
         raise ValueError(f"{journal.file} must begin with a run, got '{entries[0].kind}'")
     if not address:
         raise ValueError(f"{journal.file} does not say where to deliver; set --tracking_uri")
     journal.refuse_links()
-    with journal.delivery_lock(), secrets_hidden(address) as uri:  # the HTTP library takes the password from the uri
+    lock = FileLock(journal.folder / ".delivery.lock")  # against other threads and processes
+    with lock, secrets_hidden(address) as uri:  # the HTTP library takes the password from the uri
         logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # its errors are raised, and told, too
-        return _Delivery(_connect(address, uri), journal, address, stop).send_pending(entries[0].key)
+        return _Delivery(_connect(address, uri), journal, entries, address, stop).send_pending()
 
 
 def _connect(address: str, uri: str) -> MlflowClient:
@@ -119,69 +118,63 @@ def _connect(address: str, uri: str) -> MlflowClient:
 class _Delivery:
     """Send the entries of a journal to one address, and note after each what has arrived."""
 
-    def __init__(self, client: MlflowClient, journal: Journal, address: str, stop: threading.Event) -> None:
+    def __init__(
+        self, client: MlflowClient, journal: Journal, entries: list[Entry], address: str, stop: threading.Event
+    ) -> None:
         self.client = client
         self.journal = journal
-        self.entries = journal.entries()
+        self.entries = entries
         self.stop = stop
         self.progress = journal.progress(address)
-        self.latest = {(e.place, e.name): e for e in self.entries if isinstance(e, kinds.Artifact)}
-        self.not_kept: list[str] = []
+        self.latest = {(e.place, e.name): e for e in self.entries if e.kind == "artifact"}
 
-    @property
-    def run_id(self) -> str:
-        return str(self.progress.run_id)
-
-    def send_pending(self, key: str) -> str | None:
+    def send_pending(self) -> str:
         """Send what is pending. A file that cannot be stored now stays pending, and the others are sent."""
-        if not self._has_run(key):
+        if not self._has_run():
             self.progress = Progress(self.progress.address)
         pending = [number for number in range(len(self.entries)) if number not in self.progress.arrived]
         failed: list[str] = []
-        for number in sorted(pending, key=lambda number: isinstance(self.entries[number], kinds.Artifact)):
+        for number in sorted(pending, key=lambda number: self.entries[number].kind == "artifact"):
             if self.stop.is_set():
                 return self.progress.run_id
             entry = self.entries[number]
             try:
                 self._send_or_set_aside(entry)
             except Exception as error:
-                if not isinstance(entry, kinds.Artifact):
+                if entry.kind != "artifact":
                     raise
                 self._check_server()
                 failed.append(f"{entry.name} because of '{first_line(error)}'")
             else:
                 self.progress.arrived.add(number)
                 self.journal.save_progress(self.progress)
-        if self.not_kept:
-            logger.warning(
-                f"{self.journal.folder}: {', '.join(self.not_kept)} went to another server before and are not kept "
-                f"here; run {self.run_id} lacks them."
-            )
         if failed:
             raise RuntimeError(f"{len(failed)} files could not be stored, {failed[0]}")
         return self.progress.run_id
 
-    def _has_run(self, key: str) -> bool:
+    def _has_run(self) -> bool:
         """Return whether the noted run is on the server and belongs to this journal."""
         try:
-            return bool(self.progress.run_id) and self.client.get_run(self.run_id).data.tags.get(_TAG) == key
+            run_id = self.progress.run_id
+            return bool(run_id) and self.client.get_run(run_id).data.tags.get(_TAG) == self.entries[0].key
         except MlflowException as error:
             if error.error_code != "RESOURCE_DOES_NOT_EXIST":
                 raise
-            return False
+        return False
 
-    def _send_or_set_aside(self, entry: kinds.Entry) -> None:
+    def _send_or_set_aside(self, entry: Entry) -> None:
         """Send an entry, or set it aside if it is refused for good; of several values only those that are."""
         try:
-            self._send(entry)
+            getattr(self, f"_send_{entry.kind}")(entry)
         except Exception as error:
-            if isinstance(entry, kinds.Open) or not self._is_refusal(error):
+            if entry.kind == "open" or not self._is_refusal(error):
                 raise
-            if not isinstance(entry, kinds.Values) or len(entry.values) < 2:
+            values = getattr(entry, "values", {})
+            if len(values) < 2:
                 self.journal.set_aside(entry, first_line(error))
                 return
-            for key, value in entry.values.items():
-                self._send_or_set_aside(replace(entry, values={key: value}))
+            for key, value in values.items():
+                self._send_or_set_aside(Entry(**{**vars(entry), "values": {key: value}}))
 
     def _is_refusal(self, error: Exception) -> bool:
         code = getattr(error, "error_code", None)
@@ -191,7 +184,7 @@ class _Delivery:
 
     def _check_server(self) -> None:
         """Raise if the server does not answer; it may drop one connection after an error of its own."""
-        self._try_twice(self.client.get_run, self.run_id)
+        self._try_twice(self.client.get_run, self.progress.run_id)
 
     def _try_twice(self, request: Callable[..., Any], *arguments: Any) -> Any:
         """Return the answer to a request that may fail once for a reason that is gone the next moment."""
@@ -202,13 +195,7 @@ class _Delivery:
                 raise
             return request(*arguments)
 
-    @singledispatchmethod
-    def _send(self, entry: kinds.Entry) -> None:
-        """Tell the server; if it knows already, nothing changes."""
-        raise NotImplementedError(f"MLflow cannot be told of '{entry.kind}'")
-
-    @_send.register
-    def _open(self, entry: kinds.Open) -> None:
+    def _send_open(self, entry: Entry) -> None:
         """Create the run, or find the one that an earlier attempt created."""
         experiment = self._try_twice(self._experiment_id, entry.experiment)  # another training may create it first
         query = f"tags.`{_TAG}` = '{entry.key}'"
@@ -227,57 +214,50 @@ class _Delivery:
             self.client.set_experiment_tag(found.experiment_id, key, EXPERIMENT_TAGS[key])
         return found.experiment_id
 
-    @_send.register
-    def _resume(self, entry: kinds.Resumed) -> None:
-        self.client.update_run(self.run_id, "RUNNING")
+    def _send_resumed(self, entry: Entry) -> None:
+        self.client.update_run(self.progress.run_id, "RUNNING")
 
-    @_send.register
-    def _end(self, entry: kinds.Status) -> None:
-        self.client.set_terminated(self.run_id, entry.status, end_time=entry.time)
+    def _send_status(self, entry: Entry) -> None:
+        self.client.set_terminated(self.progress.run_id, entry.status, end_time=entry.time)
 
-    @_send.register
-    def _log_params(self, entry: kinds.Params) -> None:
+    def _send_params(self, entry: Entry) -> None:
         params = [entities.Param(key, str(value)[:6000]) for key, value in entry.values.items()]
-        self.client.log_batch(self.run_id, params=params)
+        self.client.log_batch(self.progress.run_id, params=params)
 
-    @_send.register
-    def _log_tags(self, entry: kinds.Tags) -> None:
+    def _send_tags(self, entry: Entry) -> None:
         tags = [entities.RunTag(key, str(value)[:5000]) for key, value in entry.values.items()]
-        self.client.log_batch(self.run_id, tags=tags)
+        self.client.log_batch(self.progress.run_id, tags=tags)
 
-    @_send.register
-    def _log_metrics(self, entry: kinds.Metrics, model_id: str | None = None) -> None:
+    def _send_metrics(self, entry: Entry, model_id: str | None = None) -> None:
         metrics = [entities.Metric(key, value, entry.time, entry.step, model_id) for key, value in entry.values.items()]
-        self.client.log_batch(self.run_id, metrics=metrics)
+        self.client.log_batch(self.progress.run_id, metrics=metrics)
 
-    @_send.register
-    def _log_model(self, entry: kinds.Model) -> None:
-        self._log_metrics(entry)  # first for the run, even if the server knows no models
-        run = self.client.get_run(self.run_id)
+    def _send_model(self, entry: Entry) -> None:
+        self._send_metrics(entry)  # first for the run, even if the server knows no models
+        run = self.client.get_run(self.progress.run_id)
         model_id = self._model_id(entry, run)
         self.client.finalize_logged_model(model_id, "READY")
         if run.outputs is None or model_id not in [output.model_id for output in run.outputs.model_outputs]:
-            self.client.log_outputs(self.run_id, [entities.LoggedModelOutput(model_id, entry.step)])
-        self._log_metrics(entry, model_id)
+            self.client.log_outputs(self.progress.run_id, [entities.LoggedModelOutput(model_id, entry.step)])
+        self._send_metrics(entry, model_id)
 
-    def _model_id(self, entry: kinds.Model, run: entities.Run) -> str:
+    def _model_id(self, entry: Entry, run: entities.Run) -> str:
         experiment = run.info.experiment_id
-        for model in self.client.search_logged_models([experiment], f"source_run_id = '{self.run_id}'"):
+        for model in self.client.search_logged_models([experiment], f"source_run_id = '{self.progress.run_id}'"):
             if model.name == entry.name:
                 return model.model_id
         source = {key: value for key, value in run.data.tags.items() if key.startswith("mlflow.source.")}
         tags = {**source, "mlflow.model.isExternal": "true", "weights": entry.weights}
-        return self.client.create_logged_model(experiment, entry.name, self.run_id, tags).model_id
+        return self.client.create_logged_model(experiment, entry.name, self.progress.run_id, tags).model_id
 
-    @_send.register
-    def _log_data(self, entry: kinds.Data) -> None:
+    def _send_data(self, entry: Entry) -> None:
         source, profile = json.dumps({"uri": entry.source}), json.dumps({"num_rows": entry.cases})
         dataset = entities.Dataset(entry.name, entry.digest, "local", source, profile=profile)
         inputs = [entities.DatasetInput(dataset, [entities.InputTag("mlflow.data.context", entry.context)])]
-        self._try_twice(self.client.log_inputs, self.run_id, inputs)  # another training may tell of the same data
+        # another training may tell of the same data
+        self._try_twice(self.client.log_inputs, self.progress.run_id, inputs)
 
-    @_send.register
-    def _log_artifact(self, entry: kinds.Artifact) -> None:
+    def _send_artifact(self, entry: Entry) -> None:
         """Send a file, unless a later one replaces it."""
         try:
             copy = self.journal.copy_of(entry)
@@ -285,17 +265,15 @@ class _Delivery:
             self.journal.set_aside(entry, str(error))
             return
         if entry is self.latest[entry.place, entry.name]:
-            if copy.exists():
-                self._upload(entry, copy)
-            elif not self._has_artifact(entry):
-                self.not_kept.append(entry.name)
+            self._upload(entry, copy)
         copy.unlink(missing_ok=True)
 
-    def _upload(self, artifact: kinds.Artifact, copy: Path) -> None:
-        with tempfile.TemporaryDirectory() as scratch:
-            named = shutil.copy(copy, Path(scratch) / artifact.name)
-            self.client.log_artifact(self.run_id, str(named), artifact.place or None)
-
-    def _has_artifact(self, artifact: kinds.Artifact) -> bool:
-        found = self.client.list_artifacts(self.run_id, artifact.place or None)
-        return any(PurePosixPath(item.path).name == artifact.name for item in found)
+    def _upload(self, artifact: Entry, copy: Path) -> None:
+        run_id, place = self.progress.run_id, artifact.place or None
+        if copy.exists():
+            with tempfile.TemporaryDirectory() as scratch:
+                self.client.log_artifact(run_id, shutil.copy(copy, Path(scratch) / artifact.name), place)
+        elif all(PurePosixPath(item.path).name != artifact.name for item in self.client.list_artifacts(run_id, place)):
+            logger.warning(
+                f"{artifact.name} went to another server before and is not kept here; run {run_id} lacks it."
+            )

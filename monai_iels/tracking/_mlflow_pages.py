@@ -25,6 +25,7 @@ from monai_iels.measures import KEY_METRIC, MEASURES
 
 _LOCAL = "http://127.0.0.1:5000"  # where `mlflow ui` answers
 _VIEW = "results"
+_QUERY = "workflowType=machine_learning"
 _METRICS = [name for name, measure in MEASURES.items() if measure.per_epoch and name != KEY_METRIC]
 _COLUMNS = [f"metrics.`{name}`" for name in (f"best_{KEY_METRIC}", f"last_{KEY_METRIC}", *_METRICS)]
 _COLUMNS += [f"params.`{name}`" for name in ("noise_fraction", "gain", "iel_steps", "seed")]
@@ -40,49 +41,12 @@ EXPERIMENT_TAGS = {
 """Tags that an experiment gets unless it has them: what its pages show."""
 
 
-def view_command(address: str, experiment_id: str = "", run_id: str = "") -> str:
-    """Return what to type to look at what was tracked; for a server, the address of its page.
-
-    Args:
-        address: where it was tracked, without secrets.
-        experiment_id: the experiment whose runs a server's page shows; by default the page shows all experiments.
-        run_id: the run that a server's page shows.
-
-    Examples:
-        >>> view_command("sqlite:////home/me/my bundles/mlflow/mlflow.db")
-        "mlflow ui --backend-store-uri 'sqlite:////home/me/my bundles/mlflow/mlflow.db'"
-        >>> view_command("http://host:5000", "1", "abc")
-        'http://host:5000/#/experiments/1/runs/abc?workflowType=machine_learning'
-    """
-    if _is_server(address):
-        return _page(address, experiment_id, run_id)
-    return _ui_command("mlflow", address)
-
-
-def _ui_command(program: str, address: str) -> str:
-    return f"{program} ui --backend-store-uri {shlex.quote(address)}"
-
-
 def how_to_look(address: str, experiment_id: str, run_id: str = "") -> str:
     """Return the command and the pages of an experiment, and of one of its runs if it is given, one per line."""
-    is_server = _is_server(address)
-    host = address if is_server else _LOCAL
-    lines = [f"{_page(host, experiment_id, run_id)} (this run)"] if run_id else []
-    lines.append(f"{_page(host, experiment_id)} (all runs)")
-    if not is_server:
-        lines.insert(0, _ui_command(script_command("mlflow"), address))
-    return "\n".join(f"  {line}" for line in lines)
-
-
-def _is_server(address: str) -> bool:
-    return address.lower().startswith(("http", "databricks"))
-
-
-def _page(host: str, experiment_id: str, run_id: str = "") -> str:
-    page = f"{host.rstrip('/')}/#/experiments"
-    if not experiment_id:
-        return page
-    query = "workflowType=machine_learning"
+    is_server = address.lower().startswith(("http", "databricks"))
+    page = f"{(address if is_server else _LOCAL).rstrip('/')}/#/experiments/{experiment_id}/runs"
+    lines = [] if is_server else [f"{script_command('mlflow')} ui --backend-store-uri {shlex.quote(address)}"]
     if run_id:
-        return f"{page}/{experiment_id}/runs/{run_id}?{query}"
-    return f"{page}/{experiment_id}/runs?{query}&viewStateShareKey={_VIEW}"
+        lines.append(f"{page}/{run_id}?{_QUERY} (this run)")
+    lines.append(f"{page}?{_QUERY}&viewStateShareKey={_VIEW} (all runs)")
+    return "\n".join(f"  {line}" for line in lines)
