@@ -16,7 +16,6 @@ import json
 import os
 import shutil
 import signal
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -38,14 +37,14 @@ def finished(tmp_path_factory):
     """Train two bundles for two epochs, one in 2-D and one in 3-D."""
     folder = tmp_path_factory.mktemp("finished")
     for name in ("wbc", "hippocampus"):
-        run(configs(name, "train"), **options(name, folder / name, cache_dir=str(folder / "cache")))
+        run("Training", **options(name, folder / name, cache_dir=str(folder / "cache")))
     return folder
 
 
-def said(config_file, **overrides):
+def said(workflow_name, **overrides):
     """Run a workflow, and return what the command line would print instead of a traceback."""
     try:
-        run(config_file, logging_file=False, **overrides)
+        run(workflow_name, logging_file=False, **overrides)
     except SystemExit as error:
         return str(error.code)
     except BaseException as error:
@@ -62,7 +61,7 @@ def tree(folder):
 
 def train(finished, output, **overrides):
     common = options("wbc", output, cache_dir=str(finished / "cache"))
-    return said(configs("wbc", "train"), **{**common, **overrides})
+    return said("Training", **{**common, **overrides})
 
 
 # training
@@ -101,7 +100,7 @@ SETTINGS = {
     "spatial_dims": [1, 4, "two"],
     "in_channels": [0, 1],
     "device": ["cuda:0", "gpu", 3],
-    "bundle_root": ["/no/such/folder"],
+    "bundle_root": ["/no/such/folder", 5],
     "dataset_dir": ["/no/such/folder", __file__],
     "source": ["wcb"],
     "section": ["tset"],
@@ -119,7 +118,11 @@ SETTINGS = {
     "network_def#_target_": ["BasicUnett"],
     "geometry": ["turned"],
     "evolution#spacng": [1.0],
-    "loss": ["dice"],
+    "loss": ["dice", "@my_loss"],
+    "layer": [3],
+    "trained_network": ["unet"],
+    "train#handlers": [[]],
+    "config_file": ["x.json"],
     "experiment_name": [2024],
 }
 CASES = [(key, value) for key, values in SETTINGS.items() for value in values]
@@ -145,13 +148,35 @@ def test_an_output_folder_that_cannot_be_written(kind, finished, tmp_path):
     assert tree(tmp_path) == {"file": b"mine"}
 
 
-def test_evaluation_alone_says_what_it_needs():
-    found = said(configs("wbc", "evaluate"))
-    assert "give both, --config_file \"['configs/train.json', 'configs/evaluate.json']\"" in found
+@pytest.mark.parametrize(("workflow", "name"), [("Evaluation", "evaluate"), ("Training", "multi_gpu_train")])
+@pytest.mark.filterwarnings("ignore:Can't merge entry")
+def test_changes_to_a_config_alone_say_what_they_need(workflow, name):
+    found = said(workflow, bundle_root=str(BUNDLES / "wbc"), config_file=configs("wbc", name))
+    assert found == "the config has no key 'spatial_dims'; correct what refers to it, or leave --config_file out"
 
 
-def test_several_processes_alone_say_what_they_need():
-    assert "give both" in said(configs("wbc", "multi_gpu_train"))
+def test_an_evaluation_needs_both_configs_and_takes_them_by_itself(finished, tmp_path):
+    given = {"output_dir": str(finished / "wbc"), "report_dir": str(tmp_path), "cache_dir": str(finished / "cache")}
+    small = {key: value for key, value in options("wbc", tmp_path).items() if key not in given}
+    found = said("Evaluation", **small, **given, config_file=configs("wbc", "train"))
+    assert found == "the config has no key 'checkpoint'; correct what refers to it, or leave --config_file out"
+    assert said("Evaluation", **small, **given) == "accepted"
+    assert (tmp_path / "cases.csv").exists()
+
+
+@pytest.mark.parametrize("workflow", ["Training", "Evaluation", "Inference"])
+def test_a_config_that_is_not_there(workflow, tmp_path):
+    found = said(workflow, bundle_root=str(BUNDLES / "wbc"), config_file=str(tmp_path / "x.json"))
+    assert found == f"--config_file must be a file, or a list of files, got '{tmp_path / 'x.json'}'"
+    found = said(workflow, bundle_root=str(tmp_path))
+    assert found.startswith("--bundle_root must be the folder of a bundle, with configs/")
+
+
+@pytest.mark.parametrize("key", ["init_id", "run_id", "final_id", "run", "tracking"])
+def test_what_says_how_monai_runs_a_config_is_no_setting(key, finished, tmp_path):
+    found = train(finished, tmp_path / "out", **{key: "anything"})
+    assert found == f"--{key} is for --config_file without --workflow_name; leave it out"
+    assert not (tmp_path / "out").exists()
 
 
 # resuming
@@ -270,10 +295,10 @@ def test_weights_that_cannot_be_used(kind, use, finished, tmp_path):
     Image.fromarray(np.zeros((40, 40, 3), np.uint8)).save(tmp_path / "image.png")
     places = {
         "evaluate": {"report_dir": str(tmp_path / "out")},
-        "inference": {"dataset_dir": str(tmp_path / "image.png"), "predictions": str(tmp_path / "out")},
+        "inference": {"dataset_dir": str(tmp_path / "image.png"), "output_dir": str(tmp_path / "out")},
     }
     args = json.loads((finished / "wbc" / f"{use}.json").read_text())
-    found = said(args.pop("config_file"), **{**args, **places[use], "checkpoint": str(file)})
+    found = said(args.pop("workflow_name"), **{**args, **places[use], "checkpoint": str(file)})
     assert found.startswith(f"{file}: ")
     assert expected in found
     assert len(found.splitlines()) == 1
@@ -285,8 +310,8 @@ def test_weights_that_cannot_be_used(kind, use, finished, tmp_path):
 
 def predict(finished, name, dataset_dir, output, **more):
     args = json.loads((finished / name / "inference.json").read_text())
-    where = {"dataset_dir": str(dataset_dir), "predictions": str(output)}
-    return said(args.pop("config_file"), **{**args, **where, **more})
+    where = {"dataset_dir": str(dataset_dir), "output_dir": str(output)}
+    return said(args.pop("workflow_name"), **{**args, **where, **more})
 
 
 def test_one_bad_image_does_not_stop_the_others(finished, tmp_path, capsys):
@@ -409,11 +434,11 @@ def test_damaged_volumes_in_training_and_evaluation(name, use, finished, tmp_pat
         }
         if name in damaged:
             victim.write_bytes(damaged[name])
-    files = ["train"] if use == "train" else ["train", "evaluate"]
     output = tmp_path / "out"
     shutil.copytree(finished / "hippocampus", output)
     before = tree(output)
-    found = said(configs("hippocampus", *files), **options("hippocampus", output, dataset_dir=str(data)))
+    workflow = {"train": "Training", "evaluate": "Evaluation"}[use]
+    found = said(workflow, **options("hippocampus", output, dataset_dir=str(data)))
     assert "hippocampus_0" in found.split(": ")[0]
     assert ("3 NaN or infinite values" if name == "nan.nii.gz" else "truncated") in found or name == "flipped.nii.gz"
     assert tree(output) == before
@@ -428,23 +453,23 @@ def test_a_label_in_another_place_than_its_volume_is_refused(kind, finished, tmp
     change = np.diag([-1.0, 1, 1, 1]) if kind == "mirrored" else np.eye(4)
     change[0, 3] = 50 * (kind == "shifted")
     nibabel.save(nibabel.Nifti1Image(np.asarray(label.dataobj), change @ label.affine), file)
-    found = said(configs("hippocampus", "train"), **options("hippocampus", tmp_path / "out", dataset_dir=str(data)))
+    found = said("Training", **options("hippocampus", tmp_path / "out", dataset_dir=str(data)))
     assert found.startswith(f"{file}: its affine (position and axes) differs from that of {file.name}.")
 
 
 def test_what_a_killed_prediction_left_is_no_prediction(finished, tmp_path):
     Image.fromarray(np.zeros((40, 40, 3), np.uint8)).save(tmp_path / "image.png")
-    ghost = tmp_path / "out" / f".unfinished-{os.getpid()}" / "ghost_label.png"
+    ghost = tmp_path / "out" / ".unfinished-a1b2c3d4" / "ghost_label.png"
     ghost.parent.mkdir(parents=True)
     ghost.write_bytes(b"half")
     assert predict(finished, "wbc", tmp_path / "image.png", tmp_path / "out") == "accepted"
-    assert {p.name for p in (tmp_path / "out").iterdir()} == {"image_label.png", "image_overlay.png"}
+    assert {p.name for p in (tmp_path / "out").glob("[!.]*")} == {"image_label.png", "image_overlay.png"}
 
 
 def test_predictions_do_not_go_among_the_images(finished, tmp_path):
     Image.fromarray(np.zeros((40, 40, 3), np.uint8)).save(tmp_path / "image.png")
     found = predict(finished, "wbc", tmp_path, tmp_path)
-    assert found == f"--predictions must be another folder than that of the images, got {tmp_path}"
+    assert found == f"--output_dir must be another folder than that of the images, got {tmp_path}"
 
 
 def test_an_interrupted_prediction_says_so(finished, tmp_path):
@@ -455,7 +480,7 @@ def test_an_interrupted_prediction_says_so(finished, tmp_path):
     out = tmp_path / "out"
     arguments = ["--args_file", str(finished / "wbc" / "inference.json"), "--dataset_dir", str(images)]
     log = tmp_path / "errors"
-    process = Program("monai.bundle", "run", *arguments, "--predictions", out, stderr=log)
+    process = Program("monai.bundle", "run", *arguments, "--output_dir", out, stderr=log)
     while process.poll() is None and not (out.exists() and len(list(out.glob("*_label.png"))) > 2):
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
@@ -526,7 +551,7 @@ INFERENCE = [
     ("wbc", {"dataset_dir": "/no/such"}, "/no/such: there is no such file or folder; set --dataset_dir"),
     ("wbc", {"dataset_dir": "VOLUMES"}, "there is no image (.png,"),
     ("wbc", {"dataset_dir": "VOLUMES/good.nii.gz"}, "1 of 1 were not predicted"),
-    ("wbc", {"predictions": "/proc/out"}, "/proc/out: cannot be written to"),
+    ("wbc", {"output_dir": "/proc/out"}, "/proc/out: cannot be written to"),
     ("wbc", {"features": [8] * 6}, "set --features as in the training"),
     ("hippocampus", {"extension": ".png"}, "--extension must be one of .nii.gz, .nii, .nrrd, .mha for"),
     ("hippocampus", {"dataset_dir": "IMAGES"}, "there is no volume or DICOM series (.nii,"),
@@ -540,14 +565,10 @@ def test_mistakes_in_inference(name, override, expected, finished, damaged, tmp_
     (tmp_path / "IMAGES").mkdir()
     Image.fromarray(np.zeros((40, 40, 3), np.uint8)).save(tmp_path / "IMAGES" / "a.png")
     shutil.copytree(damaged, tmp_path / "VOLUMES")
-    (tmp_path / "MOVED").write_text((BUNDLES / "wbc" / "configs" / "inference.json").read_text())
-    (tmp_path / "MOVED").rename(tmp_path / "MOVED.json")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [p for p in sys.path if not Path(p, "scripts").exists()])
     args = json.loads((finished / name / "inference.json").read_text())
-    args |= {"dataset_dir": "IMAGES" if name == "wbc" else "VOLUMES/good.nii.gz", "predictions": str(tmp_path / "out")}
-    args |= {**override, **({"config_file": "MOVED.json"} if "config_file" in override else {})}
-    found = said(args.pop("config_file"), **args)
+    args |= {"dataset_dir": "IMAGES" if name == "wbc" else "VOLUMES/good.nii.gz", "output_dir": str(tmp_path / "out")}
+    found = said(args.pop("workflow_name"), **{**args, **override})
     assert expected in found
     assert len(found.splitlines()) == 1
     assert not [p for p in tmp_path.rglob("*") if p.name.endswith(("_label.png", "_label.nii.gz"))]
@@ -560,7 +581,7 @@ def test_mistakes_in_inference(name, override, expected, finished, damaged, tmp_
 def test_a_disk_that_is_full(track, finished, tmp_path):
     overrides = options("wbc", tmp_path / "out", cache_dir=str(finished / "cache"), track=track)
     log, errors = tmp_path / "log", tmp_path / "errors"
-    arguments = ["run", "--config_file", *configs("wbc", "train"), *words(overrides)]
+    arguments = ["run", "--workflow_name", "monai_iels.Training", *words(overrides)]
     assert Program("monai.bundle", *arguments, stdout=log, stderr=errors, file_limit=150_000).wait() == 1
     assert "Traceback" not in log.read_text() + errors.read_text()
     sentence = "cannot be written (file too large). Make room, then continue with --resume true."
@@ -573,7 +594,7 @@ def test_a_disk_that_is_full(track, finished, tmp_path):
 def test_a_killed_loader_says_what_happened(finished, tmp_path):
     overrides = options("wbc", tmp_path / "out", cache_dir=str(finished / "cache"), num_workers=1, epochs=500)
     log = tmp_path / "errors"
-    arguments = ["run", "--config_file", *configs("wbc", "train"), *words(overrides)]
+    arguments = ["run", "--workflow_name", "monai_iels.Training", *words(overrides)]
     process = Program("monai.bundle", *arguments, stderr=log)
     sentence = "A process that loads data ended ("
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")

@@ -18,9 +18,8 @@ import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import FEATURES, configs, history, options, run
+from helpers import FEATURES, history, options, prepare, run
 from ignite.engine import Events
-from monai.bundle import create_workflow
 from programs import run_ranks
 from scipy import ndimage, stats
 
@@ -289,14 +288,14 @@ def weights(output, file="last.pt"):
 def default(tmp_path_factory):
     """Train with the default loss."""
     output = tmp_path_factory.mktemp("default")
-    run(configs("wbc", "train"), **options("wbc", output, epochs=1, noise_fraction=0.1, iel_steps=0))
+    run("Training", **options("wbc", output, epochs=1, noise_fraction=0.1, iel_steps=0))
     return output
 
 
 @pytest.mark.parametrize("key", RIVALS)
 def test_each_loss_is_one_key(key, default, tmp_path):
     given = options("wbc", tmp_path, epochs=1, noise_fraction=0.1, iel_steps=0, loss=f"@{key}")
-    parser = run(configs("wbc", "train"), **given).parser
+    parser = run("Training", **given).parser
     loss = parser.get_parsed_content("loss")
     assert isinstance(loss.loss if isinstance(loss, LabeledPixelsLoss) else loss, RIVALS[key])
     assert ("loss" in torch.load(tmp_path / "last.pt", weights_only=True)) == (key == "t_loss")
@@ -308,15 +307,15 @@ def test_a_resumed_training_with_t_loss_is_the_same(tmp_path):
     given = {"noise_fraction": 0.1, "loss": "@t_loss"}
     for name, *parts in (("whole", {"epochs": 3}), ("parts", {"epochs": 1}, {"epochs": 3, "resume": True})):
         for part in parts:
-            run(configs("wbc", "train"), **options("wbc", tmp_path / name, **given, **part))
+            run("Training", **options("wbc", tmp_path / name, **given, **part))
     whole, parts = (torch.load(tmp_path / name / "last.pt", weights_only=True) for name in ("whole", "parts"))
-    assert float(whole["loss"]["loss.log_nu"]) != 0
+    assert float(whole["loss"]["log_nu"]) != 0
     torch.testing.assert_close(parts, whole, rtol=0, atol=0)
 
 
 def test_morphological_repair_is_one_key(tmp_path):
     given = options("wbc", tmp_path, epochs=1, noise_fraction=0.1, repair="@morphological_repair")
-    case = run(configs("wbc", "train"), **given).parser.get_parsed_content("train#dataset")[0]
+    case = run("Training", **given).parser.get_parsed_content("train#dataset")[0]
     unlike = float((case["label"] != case["truth"]).float().mean())
     assert 0 < unlike < 0.05
 
@@ -344,10 +343,8 @@ BATCH_NORM["features"] = FEATURES
 
 def test_the_average_is_validated_and_saved_and_the_training_is_the_same(tmp_path):
     given = {"epochs": 1, "noise_fraction": 0.1, "network_def": BATCH_NORM}
-    run(configs("wbc", "train"), **options("wbc", tmp_path / "without", **given))
-    workflow = create_workflow(
-        config_file=configs("wbc", "train"), **options("wbc", tmp_path / "with", **given, ema_decay=0.7)
-    )
+    run("Training", **options("wbc", tmp_path / "without", **given))
+    workflow = prepare("Training", **options("wbc", tmp_path / "with", **given, ema_decay=0.7))
     recorder = Recorder(workflow.parser.get_parsed_content("network_def"))
     recorder.attach(workflow.parser.get_parsed_content("train#trainer"))
     workflow.run()
@@ -366,7 +363,7 @@ def test_the_average_is_validated_and_saved_and_the_training_is_the_same(tmp_pat
     torch.testing.assert_close(dict(judged.state_dict()), found, rtol=0, atol=0)
     assert "average" not in torch.load(tmp_path / "without" / "last.pt", weights_only=True)
     dice = history(tmp_path / "with")[-1]["val_mean_dice"]
-    run(configs("wbc", "train", "evaluate"), **options("wbc", tmp_path / "with", **given, ema_decay=0.7))
+    run("Evaluation", **options("wbc", tmp_path / "with", **given, ema_decay=0.7))
     evaluated = pd.read_csv(tmp_path / "with" / "evaluation" / "cases.csv")
     assert evaluated.filter(like="dice").mean(axis=None) == pytest.approx(dice, abs=1e-4)
 
@@ -375,7 +372,7 @@ def test_a_resumed_training_with_an_average_is_the_same(tmp_path):
     given = {"noise_fraction": 0.1, "ema_decay": 0.9}
     for name, *parts in (("whole", {"epochs": 3}), ("parts", {"epochs": 1}, {"epochs": 3, "resume": True})):
         for part in parts:
-            run(configs("wbc", "train"), **options("wbc", tmp_path / name, **given, **part))
+            run("Training", **options("wbc", tmp_path / name, **given, **part))
     for file in ("last.pt", "model.pt"):
         whole, parts = (torch.load(tmp_path / name / file, weights_only=True) for name in ("whole", "parts"))
         torch.testing.assert_close(parts, whole, rtol=0, atol=0)
@@ -386,7 +383,7 @@ def test_a_resumed_training_with_an_average_is_the_same(tmp_path):
 @pytest.mark.parametrize("decay", [1, -0.1, "slow"])
 def test_a_decay_that_is_none(decay, tmp_path):
     with pytest.raises(monai_iels.runs.RunError, match="ema_decay must be a number from 0 to below 1"):
-        run(configs("wbc", "train"), **options("wbc", tmp_path, ema_decay=decay))
+        run("Training", **options("wbc", tmp_path, ema_decay=decay))
 
 
 # several processes
@@ -395,8 +392,8 @@ RANKS = """
 import json, sys, torch
 import ignite.distributed as idist
 from monai.bundle import create_workflow
-files, overrides, place = json.loads(sys.argv[1])
-workflow = create_workflow(config_file=files, **overrides)
+overrides, place = json.loads(sys.argv[1])
+workflow = create_workflow("monai_iels.Training", **overrides)
 workflow.run()
 nu = workflow.parser.get_parsed_content("loss").log_nu.detach()
 torch.save(nu, f"{place}-{idist.get_rank()}.pt")
@@ -412,7 +409,7 @@ def test_two_processes_learn_the_same_nu_as_one(tmp_path):
         given |= {"optimizer#_target_": "torch.optim.SGD"}  # its steps are as long as gradients
         overrides = options("wbc", tmp_path / f"out{count}", **given)
         overrides.update(cache_dir=str(tmp_path / "cache"))
-        job = json.dumps([configs("wbc", "train", "multi_gpu_train"), overrides, str(tmp_path / f"seen{count}")])
+        job = json.dumps([overrides, str(tmp_path / f"seen{count}")])
         run_ranks(tmp_path / "ranks.py", job, count=count, stdout=tmp_path / "log")
         seen += [torch.load(tmp_path / f"seen{count}-{rank}.pt") for rank in range(count)]
     assert seen[0] != 0

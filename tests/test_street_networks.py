@@ -12,9 +12,12 @@
 """The networks for Cityscapes with random weights, at full size: a step of training, an evaluation, a prediction."""
 
 import json
+import shutil
 import subprocess
 import sys
 
+import monai.bundle
+import numpy as np
 import pytest
 import torch
 from helpers import BUNDLES, ROOT, configs, history, new_database, run
@@ -49,7 +52,7 @@ def test_the_bundle_trains_evaluates_and_predicts(architecture, tmp_path):
         "val_interval": 1,
         "track": False,
     }
-    run(configs("cityscapes", "train"), **options)
+    run("Training", **options)
     (row,) = history(tmp_path / "out")
     assert 0 < row["loss"] < 20
     assert 0 <= row["val_set_iou"] < 0.5
@@ -57,11 +60,11 @@ def test_the_bundle_trains_evaluates_and_predicts(architecture, tmp_path):
     network = street_network(architecture, 19)
     network.load_state_dict(weights)
     assert sum(p.numel() for p in network.parameters()) == pytest.approx(PARAMETERS[architecture], rel=0.01)
-    run(configs("cityscapes", "train", "evaluate"), **options)
+    run("Evaluation", **options)
     assert (tmp_path / "out" / "evaluation" / "classes.csv").read_text().count("\n") == 20
     image = next((tmp_path / "out" / "cache").rglob("*_leftImg8bit.png"))
     arguments = json.loads((tmp_path / "out" / "inference.json").read_text())
-    run(arguments.pop("config_file"), **{**arguments, "dataset_dir": str(image), "predictions": str(tmp_path)})
+    run(**{**arguments, "dataset_dir": str(image), "output_dir": str(tmp_path)})
     with Image.open(tmp_path / f"{image.stem}_label.png") as label:
         assert label.size == (128, 64)
         assert set(label.get_flattened_data()) <= {7, 8, 11, 12, 13, *range(17, 34)}
@@ -133,7 +136,7 @@ def test_a_registered_network_takes_along_what_it_needs(architecture, tmp_path):
     torch.save((network.encoder if architecture == "deeplabv3plus" else network.backbone).state_dict(), weights)
     address = new_database(tmp_path)
     run(
-        configs("cityscapes", "train"),
+        "Training",
         bundle_root=str(BUNDLES / "cityscapes"),
         output_dir=str(tmp_path / "out"),
         **{"network_def#architecture": architecture, "network_def#backbones": SMALL},
@@ -170,6 +173,31 @@ def test_a_registered_network_takes_along_what_it_needs(architecture, tmp_path):
     assert {"monai", "torch", "scipy", library} <= {line.partition("==")[0] for line in requirements}
 
 
-def test_monai_verifies_the_bundle():
-    (config,), (meta,) = configs("cityscapes", "inference"), configs("cityscapes", "metadata")
-    verify_net_in_out("network_def", meta_file=meta, config_file=config, bundle_root=str(BUNDLES / "cityscapes"))
+@every_architecture
+def test_monai_alone_verifies_and_predicts_with_an_exported_network(architecture, tmp_path):
+    """As the bundle's page says."""
+    own = {"network_def#architecture": architecture, "network_def#backbones": SMALL}
+    torch.manual_seed(0)
+    network = street_network(architecture, 19, backbones=SMALL).eval()
+    shutil.copytree(BUNDLES / "cityscapes" / "configs", tmp_path / "configs")
+    (tmp_path / "models").mkdir()
+    weights, exported = (str(tmp_path / "models" / name) for name in ("model.pt", "model.ts"))
+    torch.save(network.state_dict(), weights)
+    given = {"config_file": configs("cityscapes", "train"), "meta_file": str(tmp_path / "configs" / "metadata.json")}
+    given |= {"ckpt_file": weights, "filepath": exported}
+    monai.bundle.ckpt_export("network_def", **given, use_trace=True, input_shape=[1, 3, 64, 96], **own)
+    for shape in ((1, 3, 64, 96), (2, 3, 128, 64)):
+        x = torch.rand(shape)
+        torch.testing.assert_close(torch.jit.load(exported)(x), network(x), rtol=0, atol=0)
+    config = str(tmp_path / "configs" / "inference.json")
+    verify_net_in_out("network_def", given["meta_file"], config, bundle_root=str(tmp_path))
+    pixels = np.random.default_rng(0).integers(0, 256, (70, 130, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "image.png")
+    places = {"bundle_root": str(tmp_path), "dataset_dir": str(tmp_path / "image.png"), "image_size": [96, 64]}
+    monai.bundle.run(config_file=config, output_dir=str(tmp_path / "monai"), **places)
+    made = {"_target_": "monai_iels.street_networks.street_network", "architecture": architecture}
+    made |= {"num_classes": 19, "backbones": SMALL}
+    run("Inference", network_def=made, output_dir=str(tmp_path / "ours"), **places)
+    monai_label, our_label = (np.asarray(Image.open(tmp_path / x / "image_label.png")) for x in ("monai", "ours"))
+    assert len(np.unique(our_label)) > 1
+    np.testing.assert_array_equal(monai_label, our_label)
