@@ -30,6 +30,9 @@ from monai_iels.robust_losses import GeneralizedCrossEntropyLoss as GeneralizedC
 from monai_iels.robust_losses import SpatialLabelSmoothingLoss as SpatialLabelSmoothingLoss
 from monai_iels.robust_losses import StudentTLoss as StudentTLoss
 from monai_iels.robust_losses import SymmetricCrossEntropyLoss as SymmetricCrossEntropyLoss
+from monai_iels.runs import Evaluation as Evaluation
+from monai_iels.runs import Inference as Inference
+from monai_iels.runs import Training as Training
 from monai_iels.transforms import BiteLabel as BiteLabel
 from monai_iels.transforms import BiteLabelD as BiteLabelD
 from monai_iels.transforms import BiteLabeld as BiteLabeld
@@ -86,9 +89,6 @@ from monai_iels.transforms import WobbleLabel as WobbleLabel
 from monai_iels.transforms import WobbleLabelD as WobbleLabelD
 from monai_iels.transforms import WobbleLabeld as WobbleLabeld
 from monai_iels.transforms import WobbleLabelDict as WobbleLabelDict
-from monai_iels.runs import Evaluation as Evaluation
-from monai_iels.runs import Inference as Inference
-from monai_iels.runs import Training as Training
 from monai_iels.warmup import Warmup as Warmup
 
 __version__: str

@@ -14,6 +14,8 @@
 import json
 import re
 from collections.abc import Hashable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +23,6 @@ import yaml
 
 from monai_iels._terminal import first_line
 
-_DECIMAL = r"[-+]?[0-9][0-9_]*"
-_INT = re.compile(rf"(?:{_DECIMAL}|0b[01]+|0o[0-7]+|0x[0-9a-fA-F]+)\Z")
-_FLOAT = re.compile(
-    r"(?:[-+]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9_]+)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))\Z"
-)
 _REPLACED = ("int", "float", "timestamp")
 
 
@@ -54,14 +51,16 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def _int(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
-    text = loader.construct_scalar(node).replace("_", "")
-    return int(text) if re.fullmatch(_DECIMAL, text) else int(text, 0)
+def _number(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> float | str:
+    text = node.value.lower().replace(".inf", "inf").replace(".nan", "nan")
+    for read in (int, partial(int, base=0), float):
+        with suppress(ValueError):
+            return read(text)
+    return node.value
 
 
-_Loader.add_implicit_resolver("tag:yaml.org,2002:int", _INT, list("-+0123456789"))
-_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.0123456789"))
-_Loader.add_constructor("tag:yaml.org,2002:int", _int)
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", re.compile("."), list("-+.0123456789"))
+_Loader.add_constructor("tag:yaml.org,2002:float", _number)
 
 
 def read_value(text: str, what: str) -> Any:

@@ -13,11 +13,9 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import pickle
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -26,7 +24,7 @@ from torch import Tensor, nn
 from monai_iels._terminal import first_line
 from monai_iels.torchvision_operators import make_importable
 
-__all__ = ["BACKBONES", "HRNetV2", "deeplabv3plus", "street_network"]
+__all__ = ["BACKBONES", "street_network"]
 
 BACKBONES = {"deeplabv3plus": "resnet101", "hrnetv2_w48": "hrnet_w48"}
 """The paper's networks, and the backbone of each."""
@@ -54,30 +52,35 @@ def street_network(
         ValueError: for an unknown architecture, or weights that cannot be read or do not fit.
         ImportError: if the libraries are not installed.
     """
-    makers = {"deeplabv3plus": deeplabv3plus, "hrnetv2_w48": HRNetV2}
+    makers = {"deeplabv3plus": _deeplabv3plus, "hrnetv2_w48": _HRNetV2}
     if architecture not in makers:
         raise ValueError(f"architecture must be one of {', '.join(makers)}, got '{architecture}'")
+    if weights not in (None, "imagenet") and not os.path.isfile(weights):
+        raise ValueError(f"backbone weights {weights}: there is no such file; give one, 'imagenet', or none")
     backbone = backbones.get(architecture, BACKBONES[architecture])
+    make_importable()
     try:
         return makers[architecture](num_classes, in_channels, weights, backbone)
-    except (KeyError, RuntimeError, OSError) as error:
+    except ImportError as error:
+        remedy = 'pip install "monai_iels[cityscapes]"'
+        raise ImportError(f"the networks for street scenes need {error.name}: {remedy}") from error
+    except (KeyError, RuntimeError, OSError, pickle.UnpicklingError, EOFError, TypeError) as error:
+        reason = first_line(error).partition(". ")[0].rstrip(":")
         raise ValueError(
-            f"the network {architecture} cannot be made with the backbone '{backbone}' and the weights {weights}: "
-            f"{first_line(error)}"
+            f"the backbone '{backbone}' of {architecture} with the weights {weights} cannot be made: {reason}"
         ) from error
 
 
-def deeplabv3plus(
-    num_classes: int, in_channels: int = 3, weights: str | None = None, backbone: str = "resnet101"
-) -> nn.Module:
+def _deeplabv3plus(num_classes: int, in_channels: int, weights: str | None, backbone: str) -> nn.Module:
     """Make segmentation_models_pytorch's DeepLabV3+; the arguments are those of :func:`street_network`.
 
     Its image-pooling branch normalizes one number per channel and image. A batch of one image has no spread to divide
     by, so that torch refuses it in training; here the branch then uses its running statistics.
     """
-    smp = _library("segmentation_models_pytorch")
+    from segmentation_models_pytorch import DeepLabV3Plus
+
     downloaded = weights if weights == "imagenet" else None
-    network = smp.DeepLabV3Plus(backbone, encoder_weights=downloaded, in_channels=in_channels, classes=num_classes)
+    network = DeepLabV3Plus(backbone, encoder_weights=downloaded, in_channels=in_channels, classes=num_classes)
     _load(network.encoder, weights)
     pooling = network.decoder.aspp[0].convs[-1]
     pooling[2] = _NormOfPooled(pooling[2].num_features)
@@ -95,21 +98,14 @@ class _NormOfPooled(nn.BatchNorm2d):
         )
 
 
-class HRNetV2(nn.Module):
-    """HRNetV2: timm's HRNet keeps four resolutions; all are brought to the finest and classified together.
+class _HRNetV2(nn.Module):
+    """HRNetV2: timm's HRNet keeps four resolutions; all are brought to the finest and classified together."""
 
-    Args:
-        num_classes: number of classes.
-        in_channels: number of channels of an image.
-        weights: what the backbone starts from, see :func:`street_network`.
-        backbone: name of the HRNet in timm.
-    """
+    def __init__(self, num_classes: int, in_channels: int, weights: str | None, backbone: str) -> None:
+        from timm import create_model
 
-    def __init__(
-        self, num_classes: int, in_channels: int = 3, weights: str | None = None, backbone: str = "hrnet_w48"
-    ) -> None:
         super().__init__()
-        self.backbone = _library("timm").create_model(
+        self.backbone = create_model(
             backbone,
             pretrained=weights == "imagenet",
             in_chans=in_channels,
@@ -130,26 +126,8 @@ class HRNetV2(nn.Module):
         return F.interpolate(self.head(torch.cat(scales, dim=1)), x.shape[2:], mode="bilinear")
 
 
-def _library(name: str) -> Any:
-    """Import a library that the extra ``cityscapes`` installs."""
-    try:
-        make_importable()
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise ImportError(
-            f'the networks for street scenes need {name}: pip install "monai_iels[cityscapes]"'
-        ) from error
-
-
 def _load(backbone: nn.Module, weights: str | None) -> None:
     """Load a file's weights into a backbone; what the file has beyond it, such as a classifier, is left out."""
-    if weights is None or weights == "imagenet":
-        return
-    if not os.path.isfile(weights):
-        raise ValueError(f"backbone weights {weights}: there is no such file; give one, 'imagenet', or none")
-    try:
+    if weights not in (None, "imagenet"):
         stored = torch.load(weights, map_location="cpu", weights_only=True)
         backbone.load_state_dict({key: stored[key] for key in backbone.state_dict() if key in stored})
-    except (RuntimeError, pickle.UnpicklingError, EOFError, TypeError) as error:
-        reason = first_line(error).partition(".")[0].rstrip(":")
-        raise ValueError(f"backbone weights {weights} cannot be loaded: {reason}") from error

@@ -18,25 +18,24 @@ without using its operators, and so does Lightning, and MLflow where Lightning i
 
 import importlib.util
 import sys
+from functools import cache
 from pathlib import Path
 
 import torch
 
 __all__ = ["make_importable"]
 
-_DEFINED: list[torch.library.Library] = []  # an operator lives as long as its library
 
-
+@cache
 def make_importable() -> None:
     """Where torchvision is installed but its operators do not load, declare those that it describes."""
-    spec = None if "torchvision" in sys.modules or _DEFINED else importlib.util.find_spec("torchvision")
+    spec = None if "torchvision" in sys.modules else importlib.util.find_spec("torchvision")
     if spec is None or spec.origin is None:
         return
     try:
         for file in Path(spec.origin).parent.glob("_C.*"):
             torch.ops.load_library(file)
     except OSError:
-        library = torch.library.Library("torchvision", "DEF")
         for operator in ("nms", "qnms"):
-            library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        _DEFINED.append(library)
+            schema = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+            torch.library.define(f"torchvision::{operator}", schema)

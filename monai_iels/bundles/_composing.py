@@ -14,17 +14,16 @@
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from monai.bundle import ConfigParser
 
 from monai_iels._yaml import read_mapping
 from monai_iels.data import SOURCES, describe_pairs
-from monai_iels.settings import unknown_key
+from monai_iels.settings import each, is_text, unknown_key
 
 _CONFIGS = ("train", "evaluate", "inference", "multi_gpu_train")
 _FREE_FORM = "#required_packages_version"
-_NEEDED_FOR_OWN_DATA = ("datalists", "classes")
 _SAMPLE = "Without `dataset_dir` the bundle uses synthetic images and says so."
 _NO_SAMPLE = "There are no synthetic images of it: set `dataset_dir`."
 _IN_WINDOWS = "an image is predicted window by window at its own size, and the most probable class is taken"
@@ -36,41 +35,17 @@ _GEOMETRY = {
     "its series. The Hausdorff distance in evaluation is in mm if the voxels of training measure 1 mm, otherwise in\n"
     "voxels",
 }
-
-
-class _Form(NamedTuple):
-    """What the value of a key must be, as a condition and in words."""
-
-    fits: Callable[[Any], bool]
-    words: str
-
-
-class _Data(NamedTuple):
-    """What a bundle's pages say about its data."""
-
-    title: str
-    terms: str
-    layout: str
-    sample: str
-    classes: Any
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _are_classes(value: Any) -> bool:
-    return str(value).startswith(("$", "@")) or (isinstance(value, list) and all(map(_is_text, value)))
-
-
-_FORMS = {
-    "source": _Form(_is_text, "a word"),
-    "metadata": _Form(lambda value: isinstance(value, dict), "keys and values"),
-    "inference": _Form(lambda value: isinstance(value, dict), "keys and values"),
-    "quality": _Form(_is_text, "text"),
-    "spatial_dims": _Form(lambda value: value in (2, 3), "2 or 3"),
-    "classes": _Form(_are_classes, "a list of words (yes, no, on and off only in quotes)"),
+_FORMS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "source": (is_text, "a word"),
+    **dict.fromkeys(("metadata", "inference"), (lambda value: isinstance(value, dict), "keys and values")),
+    "quality": (is_text, "text"),
+    "spatial_dims": (lambda value: value in (2, 3), "2 or 3"),
+    "classes": (
+        lambda value: str(value).startswith(("$", "@")) or each(is_text, value),
+        "a list of words (yes, no, on and off only in quotes)",
+    ),
 }
+"""What the value of a key must be, as a condition and in words."""
 
 
 def compose(folder: Path, shared: Path) -> dict[str, str]:
@@ -94,22 +69,21 @@ def compose(folder: Path, shared: Path) -> dict[str, str]:
     metadata = read_mapping(shared / "metadata.yaml", "shared metadata")
     _merge(metadata, changes.pop("metadata", {}), f"{file}: metadata")
     of_inference = changes.pop("inference", {})
-    for name, config in configs.items():
-        configs[name] = _changed(config, changes)
+    configs = {name: _changed(config, changes) for name, config in configs.items()}
     configs["inference"] = _changed(configs["inference"], of_inference)
     train = configs["train"]
-    data = _data(file, train["source"], changes, metadata)
-    resolver = ConfigParser({**train, "classes": data.classes, "metadata": metadata})
+    about = _about_data(file, train["source"], changes, metadata)
+    resolver = ConfigParser({**train, "classes": about["classes"], "metadata": metadata})
     configs["metadata"] = resolver.get_parsed_content("metadata")
-    page = (shared / "README.md").read_text("utf-8")
     is_resized = configs["inference"]["fitting"] or train["spatial_dims"] == 3
     geometry = _GEOMETRY[train["spatial_dims"]] if is_resized else _IN_WINDOWS
-    about = {"name": folder.name, "quality": quality, "geometry": geometry, **_about_network(train)}
+    about |= {"name": folder.name, "quality": quality, "geometry": geometry, **_about_network(train)}
     texts = {f"configs/{name}.json": json.dumps(config, indent=4) + "\n" for name, config in configs.items()}
-    texts["configs/logging.conf"] = (shared / "logging.conf").read_text("utf-8")
     shown = {key: _shown(value) for key, value in train.items()}
-    texts["docs/README.md"] = page.format(**data._asdict(), **about, metadata=configs["metadata"], config=shown)
-    texts["docs/data_license.txt"] = f"{data.title}\n\n{data.terms}\n\nThe data are not part of this bundle.\n"
+    page = (shared / "README.md").read_text("utf-8")
+    texts["docs/README.md"] = page.format(**about, metadata=configs["metadata"], config=shown)
+    texts["docs/data_license.txt"] = "{title}\n\n{terms}\n\nThe data are not part of this bundle.\n".format(**about)
+    texts["configs/logging.conf"] = (shared / "logging.conf").read_text("utf-8")
     texts["LICENSE"] = (shared / "LICENSE").read_text("utf-8")
     return texts
 
@@ -119,8 +93,8 @@ def _check_changes(file: Path, changes: Mapping[str, Any], configs: Mapping[str,
     for key, value in changes.items():
         if key.partition("#")[0] not in known:
             raise ValueError(f"{file}: {unknown_key(key, known)}")
-        if key in _FORMS and not _FORMS[key].fits(value):
-            raise ValueError(f"{file}: '{key}' must be {_FORMS[key].words}, got {value}")
+        if key in _FORMS and not _FORMS[key][0](value):
+            raise ValueError(f"{file}: '{key}' must be {_FORMS[key][1]}, got {value}")
 
 
 def _changed(config: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -141,12 +115,13 @@ def _about_network(train: Mapping[str, Any]) -> dict[str, str]:
     if target.endswith(".BasicUNet"):
         row = f"| `features` | {train['features']} | widths of the U-Net; narrower ones train faster |\n"
         return {"network": "a plain MONAI `BasicUNet`; prediction does not need monai_iels", "features": row}
-    needs = "needs this package, too, or the exported network" if target.startswith("monai_iels.") else "does not need monai_iels"
+    is_ours = target.startswith("monai_iels.")
+    needs = "needs this package, too, or the exported network" if is_ours else "does not need monai_iels"
     row = f"| `network_def` | `{target}` | the network |\n"
     return {"network": f"made by `{target}`, without the layer; prediction {needs}", "features": row}
 
 
-def _data(file: Path, name: str, changes: Mapping[str, Any], metadata: Mapping[str, Any]) -> _Data:
+def _about_data(file: Path, name: str, changes: Mapping[str, Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the pages say about the data: a data set that this package knows, or the user's own."""
     for key, value in metadata.items():
         if value is None:
@@ -154,12 +129,14 @@ def _data(file: Path, name: str, changes: Mapping[str, Any], metadata: Mapping[s
     if name in SOURCES:
         source = SOURCES[name]
         layout = f"```text\n{source.layout}\n```"
-        return _Data(source.title, source.terms, layout, _SAMPLE, list(source.classes))
-    for key in _NEEDED_FOR_OWN_DATA:
+        about = {"title": source.title, "terms": source.terms, "classes": list(source.classes)}
+        return {**about, "layout": layout, "sample": _SAMPLE}
+    for key in ("datalists", "classes"):
         if key not in changes:
             raise ValueError(f"{file}: {key} is missing, since '{name}' is none of {', '.join(SOURCES)}; add it")
     layout = _layout(file, changes["datalists"])
-    return _Data(metadata["name"], metadata["data_source"], layout, _NO_SAMPLE, changes["classes"])
+    about = {"title": metadata["name"], "terms": metadata["data_source"], "classes": changes["classes"]}
+    return {**about, "layout": layout, "sample": _NO_SAMPLE}
 
 
 def _layout(file: Path, datalists: Any) -> str:

@@ -64,16 +64,10 @@ def composed_config(bundle: Path, root: PathLike, cache_dir: PathLike | None = N
     file = training_config(bundle)
     if not file.is_file():
         raise ValueError(f"{bundle} has no configs/train.json: run monai-iels bundle compose {bundle.parent} first")
-    _check_composed(bundle, file)
+    source, shared = bundle / "dataset.yaml", bundle.parent / "shared"
+    can_compose = source.is_file() and shared.is_dir()  # not where the bundle alone was copied to
+    if can_compose and compose(bundle, shared)["configs/train.json"] != file.read_text("utf-8"):
+        raise ValueError(f"{source} was changed: run monai-iels bundle compose {bundle.parent} again")
     parser = ConfigParser(ConfigParser.load_config_file(file))
     parser.update({"bundle_root": str(bundle), "dataset_dir": str(root), "cache_dir": cache_dir})
     return parser
-
-
-def _check_composed(bundle: Path, train: Path) -> None:
-    """Refuse a bundle whose ``dataset.yaml`` was changed and not composed again: its configs hold the old values."""
-    source, shared = bundle / "dataset.yaml", bundle.parent / "shared"
-    if source.is_file() and shared.is_dir():
-        composed = compose(bundle, shared)[train.relative_to(bundle).as_posix()]
-        if composed != train.read_text("utf-8"):
-            raise ValueError(f"{source} was changed: run monai-iels bundle compose {bundle.parent} again")

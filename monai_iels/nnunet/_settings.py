@@ -15,19 +15,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
+
+from monai.utils import ensure_tuple
 
 from monai_iels._yaml import read_mapping, read_value
 from monai_iels.settings import Rule, check_rules, each, is_above, is_text, is_whole, number, unknown_key, whole_number
 
-FILE = "iel.yaml"
 PREFIX = "nnUNet_iel_"
 _OFF = ", or null for no layer"
+_COUNT = whole_number(1, "a whole number, at least {}")
 _RULES = {
-    "epochs": whole_number(1, "a whole number, at least {}"),
+    "epochs": _COUNT,
     "gain": number(1).or_none(_OFF),
-    "iterations": whole_number(1, "a whole number, at least {}"),
+    "iterations": _COUNT,
     "radii": Rule(
         lambda radii, _: each(lambda radius: is_above(radius, 0), radii),
         "a list of millimeters above 0, such as [5, 10, 15]",
@@ -37,7 +40,7 @@ _RULES = {
         lambda groups, _: each(lambda group: each(is_text, group), groups),
         "groups of labels of dataset.json, such as [[liver, tumor], [tumor]]",
     ).or_none(),
-    "threads": whole_number(1, "a whole number, at least {}").or_none(", or null"),
+    "threads": _COUNT.or_none(", or null"),
     "warmup": Rule(
         lambda warmup, settings: is_whole(warmup, 0) and warmup < settings["epochs"],
         "a whole number of epochs, at least 0 and below the {epochs} epochs of the training",
@@ -55,42 +58,35 @@ def read_settings(folder: str, defaults: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ValueError: for an unknown key, or a value that is not one for it, with the file or variable that has it.
     """
-    file = Path(folder) / FILE
-    found = {key: (value, str(file)) for key, value in _mapping(file).items()}
+    file = Path(folder) / "iel.yaml"
+    given = read_mapping(file, "settings of the layer, such as `gain: 15`") if file.exists() else {}
+    places = dict.fromkeys(given, str(file))
     for name in sorted(os.environ):
         if name.startswith(PREFIX):
-            found[name.removeprefix(PREFIX)] = (read_value(os.environ[name], name), f"the variable {name}")
-    places = {key: place for key, (_, place) in found.items()}
+            key = name.removeprefix(PREFIX)
+            given[key], places[key] = read_value(os.environ[name], name), f"the variable {name}"
     for key, place in places.items():
         if key not in _RULES:
             raise ValueError(f"{place}: {unknown_key(key, _RULES)}")
-    settings = {**defaults, **{key: value for key, (value, _) in found.items()}}
-    rules = {key: rule for key, rule in _RULES.items() if key in places}
-    check_rules(rules, settings, lambda key: f"{places[key]}: {key}")
+    settings = {**defaults, **given}
+    check_rules({key: _RULES[key] for key in sorted(given)}, settings, lambda key: f"{places[key]}: {key}")
     settings.setdefault("warmup", settings["epochs"] // 3)
     return settings
 
 
-def _mapping(file: Path) -> dict[str, Any]:
-    return read_mapping(file, "settings of the layer, such as `gain: 15`") if file.exists() else {}
-
-
-def channels_of(labels: Mapping[str, Any], has_regions: bool) -> dict[str, int]:
-    """Return the channel of each foreground label of ``dataset.json``, or of each region if it has regions."""
-    names = [name for name, value in labels.items() if name != "ignore" and value not in (0, [0])]
-    if has_regions:
-        return {name: channel for channel, name in enumerate(names)}
-    return {name: labels[name][0] if isinstance(labels[name], list) else labels[name] for name in names}
-
-
-def regions_of(groups: list[list[str]] | None, channels: Mapping[str, int]) -> tuple[tuple[int, ...], ...]:
-    """Return the channels of each group of labels; by default each label is a group.
+def regions_of(
+    groups: list[list[str]] | None, labels: Mapping[str, Any], has_regions: bool
+) -> tuple[tuple[int, ...], ...]:
+    """Return the channels of each group of labels of ``dataset.json``; by default each foreground label is a group.
 
     Raises:
         ValueError: for a name that is not a label's.
     """
+    names = [name for name, value in labels.items() if name != "ignore" and value not in (0, [0])]
+    values = range(len(names)) if has_regions else [ensure_tuple(labels[name])[0] for name in names]
+    channels = dict(zip(names, values, strict=True))
     groups = [[name] for name in channels] if groups is None else groups
-    for name in (name for group in groups for name in group):
+    for name in chain(*groups):
         if name not in channels:
             raise ValueError(f"regions: there is no label '{name}' in dataset.json; it has {', '.join(channels)}")
     return tuple(tuple(channels[name] for name in group) for group in groups)

@@ -13,8 +13,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
+import numpy as np
 import torch
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 from torch import nn
@@ -22,18 +23,18 @@ from torch import nn
 from monai_iels.evolutions import ConvexCurveMotion, Evolution, HeatDiffusion
 from monai_iels.layers import InverseEvolutionLayer
 from monai_iels.losses import IELLoss
-from monai_iels.nnunet._settings import channels_of, read_settings, regions_of
+from monai_iels.nnunet._settings import read_settings, regions_of
 from monai_iels.warmup import Warmup
 
 
-class _LayerTrainer(nnUNetTrainer):
-    """Train as nnU-Net does, with a layer behind each output of the network.
+class nnUNetTrainerIEL(nnUNetTrainer):
+    """nnU-Net's trainer with a layer of heat diffusion, against label noise; its strength is ``gain``.
 
-    The spacing is that of the plans, at each scale of deep supervision. One unit of length of a layer is the smallest
-    spacing, as pixels are elsewhere. The layer is part of the loss, which is in train mode for training steps only.
+    A layer is behind each output of the network. The spacing is that of the plans, at each scale of deep supervision.
+    One unit of length of a layer is the smallest spacing, as pixels are elsewhere. The layer is part of the loss, which
+    is in train mode for training steps only.
     """
 
-    strength: ClassVar[str]
     num_epochs: int
     num_iterations_per_epoch: int
 
@@ -63,33 +64,20 @@ class _LayerTrainer(nnUNetTrainer):
         }
         self.settings = read_settings(self.preprocessed_dataset_folder_base, defaults)
         self.num_epochs = self.settings["epochs"]
-        if self.settings["iterations"] != self.num_iterations_per_epoch:
-            self.num_iterations_per_epoch = self.settings["iterations"]
-            self.num_val_iterations_per_epoch = max(1, self.num_iterations_per_epoch // 5)  # nnU-Net's proportion
+        self.num_iterations_per_epoch = self.settings["iterations"]
+        self.num_val_iterations_per_epoch = max(1, self.num_iterations_per_epoch // 5)  # nnU-Net's proportion
         if self.settings["threads"] is not None:  # on a CPU nnU-Net has set all cores, whatever OMP_NUM_THREADS is
             torch.set_num_threads(self.settings["threads"])
 
-    def _evolution(self, spacing: tuple[float, ...]) -> Evolution:
-        raise NotImplementedError
-
-    def _strength(self, value: float) -> dict[str, float]:
-        raise NotImplementedError
-
-    def _layers(self) -> list[InverseEvolutionLayer]:
-        """Return the layer behind each output of the network."""
-        finest = [h / self.unit for h in self.configuration_manager.spacing]
-        scales = self._get_deep_supervision_scales() or [[1.0] * len(finest)]
-        value = self.settings[self.strength]
-        strength: dict[str, Any] = {"dt": 1.0, "steps": 0} if value is None else self._strength(value)
-        return [
-            InverseEvolutionLayer(self._evolution(tuple(h / s for h, s in zip(finest, scale, strict=True))), **strength)
-            for scale in scales
-        ]
+    def _layer(self, spacing: tuple[float, ...]) -> InverseEvolutionLayer:
+        return _layer(HeatDiffusion(spacing), gain=self.settings["gain"])
 
     def _build_loss(self) -> nn.Module:
-        layers = self._layers()
-        self.warmup = Warmup(nn.ModuleList(layers), self.settings["warmup"])
+        finest = np.divide(self.configuration_manager.spacing, self.unit)
+        scales = self._get_deep_supervision_scales() or [1.0]
+        layers = [self._layer(tuple((finest / scale).tolist())) for scale in scales]
         warmup = self.settings["warmup"]
+        self.warmup = Warmup(nn.ModuleList(layers), warmup)
         self.print_to_log_file(
             f"The layer behind the finest of {len(layers)} outputs is {layers[0]}. "
             f"It is off before epoch {warmup // 2}, and works fully from epoch {warmup}."
@@ -115,31 +103,20 @@ class _LayerTrainer(nnUNetTrainer):
         plain.save_checkpoint(filename)
 
 
-class nnUNetTrainerIEL(_LayerTrainer):
-    """nnU-Net's trainer with a layer of heat diffusion, against label noise; its strength is ``gain``."""
-
-    strength = "gain"
-
-    def _evolution(self, spacing: tuple[float, ...]) -> Evolution:
-        return HeatDiffusion(spacing)
-
-    def _strength(self, value: float) -> dict[str, float]:
-        return {"gain": value}
-
-
-class nnUNetTrainerConvex(_LayerTrainer):
+class nnUNetTrainerConvex(nnUNetTrainerIEL):
     """nnU-Net's trainer with a layer of curve motion, against concave outlines; its strength is ``reach``, in mm."""
 
-    strength = "reach"
-
-    def _evolution(self, spacing: tuple[float, ...]) -> Evolution:
-        has_regions = self.label_manager.has_regions
-        return ConvexCurveMotion(
+    def _layer(self, spacing: tuple[float, ...]) -> InverseEvolutionLayer:
+        has_regions, reach = self.label_manager.has_regions, self.settings["reach"]
+        evolution = ConvexCurveMotion(
             radii=[radius / self.unit for radius in self.settings["radii"]],
-            regions=regions_of(self.settings["regions"], channels_of(self.dataset_json["labels"], has_regions)),
+            regions=regions_of(self.settings["regions"], self.dataset_json["labels"], has_regions),
             activation="sigmoid" if has_regions else "softmax",
             spacing=spacing,
         )
+        return _layer(evolution, reach=reach and reach / self.unit)
 
-    def _strength(self, value: float) -> dict[str, float]:
-        return {"reach": value / self.unit}
+
+def _layer(evolution: Evolution, **strength: Any) -> InverseEvolutionLayer:
+    """Return a layer, or one without steps if its strength is None."""
+    return InverseEvolutionLayer(evolution, **(strength if all(strength.values()) else {"dt": 1.0, "steps": 0}))

@@ -19,17 +19,13 @@ import logging
 import os
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import ignite.distributed as idist
 import mlflow
-import monai
-import nibabel
 import numpy as np
-import PIL
-import torch
 from mlflow.models import ModelSignature
 from mlflow.types import ParamSchema, ParamSpec, Schema, TensorSpec
 from monai.bundle import ConfigParser
@@ -45,12 +41,8 @@ from monai_iels.tracking import Journal, deliver, environment, remember_secrets,
 
 logger = logging.getLogger(__name__)
 
-_REQUIREMENTS = [
-    f"monai=={monai.__version__}",
-    f"numpy=={np.__version__}",
-    f"torch=={torch.__version__.split('+')[0]}",
-]
-_FILE_REQUIREMENTS = ["matplotlib", "mlflow", f"nibabel=={nibabel.__version__}", f"pillow=={PIL.__version__}"]
+_NETWORK_NEEDS = ("monai", "numpy", "torch")
+_FILES_NEED = ("matplotlib", "mlflow", "nibabel", "pillow", "scipy")
 _LARGEST_REQUEST = 64_000_000
 _ABOUT = {
     "input": "an array (height, width, 3) of bytes or (x, y, z), or a table with one base64 file per row in 'image': "
@@ -58,7 +50,6 @@ _ABOUT = {
     "output": "an array of labels, or a table with the column 'label' or 'probabilities'",
 }
 _SERVING = Path(__file__).with_name("_serving.py")
-_OURS = "monai_iels"
 _NOT_IN_THE_MODEL = ("workflow_name", "known_keys", "bundle_root", "checkpoint", "output_dir")
 _TAGS = ("source", *SAME_DATA, "dataset_synthetic", "bundle", "bundle_version")
 
@@ -104,9 +95,8 @@ def register(output_dir: str, name: str, tracking_uri: str | None = None) -> boo
 @contextlib.contextmanager
 def server_in_use(uri: str) -> Iterator[None]:
     """Use a tracking server, and the registry in it, for a while; MLflow notes both in the environment."""
-    progress_bar = os.environ.get("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
-    variables = {"MLFLOW_TRACKING_URI": "", "MLFLOW_REGISTRY_URI": ""}
-    variables["MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR"] = progress_bar
+    bar = "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR"
+    variables = {"MLFLOW_TRACKING_URI": "", "MLFLOW_REGISTRY_URI": "", bar: os.environ.get(bar, "false")}
     before = mlflow.get_tracking_uri() if mlflow.is_tracking_uri_set() else ""
     with signed_in(remember_secrets(uri)) as reachable, environment(variables):
         mlflow.set_tracking_uri(reachable)
@@ -141,7 +131,8 @@ def _log_models(client: mlflow.MlflowClient, folder: RunFolder, name: str, run_i
     try:
         with mlflow.start_run(run_id=run_id):
             logged = {name: _log_network(network.eval(), config)}
-            return logged | {f"{name}-predict": _log_predictor(folder, config, _packages_of(network))}
+            packages = {type(module).__module__.partition(".")[0] for module in network.modules()}
+            return logged | {f"{name}-predict": _log_predictor(folder, config, packages)}
     finally:
         client.set_terminated(run_id, before.status, end_time=before.end_time)
 
@@ -156,15 +147,12 @@ def _inference_config(folder: RunFolder) -> dict[str, Any]:
 def _tags(folder: RunFolder, journal: Journal, run_id: str) -> dict[str, str]:
     """Return the tags of a version: its score, and on which data it was measured."""
     known = journal.tags_and_parameters()
-    tags = {key: str(known.get(key, "")) for key in _TAGS}
     scores = {name: repr(score) for name, score in folder.best_scores().items()}
-    return {**scores, "run_id": run_id, **tags}
+    return {**scores, "run_id": run_id, **{key: str(known.get(key, "")) for key in _TAGS}}
 
 
 def _log_network(network: nn.Module, config: dict[str, Any]) -> str:
     """Log the network in MLflow's pickle-free format, compare it after loading, and return its address."""
-    if any(module.training for module in network.modules()):
-        raise ValueError("the network must be in eval mode to be logged; call network.eval() first")
     dims, channels = config["spatial_dims"], config["in_channels"]
     shapes = [(-1, count, *([-1] * dims)) for count in (channels, config["num_classes"])]
     inputs, outputs = (Schema([TensorSpec(np.dtype(np.float32), shape)]) for shape in shapes)
@@ -176,7 +164,7 @@ def _log_network(network: nn.Module, config: dict[str, Any]) -> str:
         name="network",
         signature=ModelSignature(inputs, outputs),
         input_example=example,
-        pip_requirements=_REQUIREMENTS,
+        pip_requirements=_pinned(_NETWORK_NEEDS),
         validate_serving_input=False,  # MLflow would load it for that once more; it is compared below
     )
     loaded = mlflow.pytorch.load_model(info.model_uri)
@@ -184,9 +172,9 @@ def _log_network(network: nn.Module, config: dict[str, Any]) -> str:
     return str(info.model_uri)
 
 
-def _packages_of(network: nn.Module) -> set[str]:
-    """Return the packages that define a network's modules, beside torch and MONAI."""
-    return {type(module).__module__.partition(".")[0] for module in network.modules()} - {"monai", "torch"}
+def _pinned(names: Iterable[str]) -> list[str]:
+    """Return requirements of the versions that are installed."""
+    return sorted(f"{name}=={importlib.metadata.version(name).partition('+')[0]}" for name in names)
 
 
 def _log_predictor(folder: RunFolder, config: dict[str, Any], packages: set[str]) -> str:
@@ -195,16 +183,10 @@ def _log_predictor(folder: RunFolder, config: dict[str, Any], packages: set[str]
     It has no schema of inputs, since MLflow would turn any numbers into bytes without a word; it checks them itself.
     This package is on no package index: a copy of it goes along, which reads the files.
     """
-    required, others = {"scipy", *["itk-io"] * (config["spatial_dims"] == 3)}, packages - {_OURS}
-    if others:  # to look through all installed packages takes a second
-        distributions = importlib.metadata.packages_distributions()
-        required |= {name for package in others for name in distributions.get(package, ())}
-    further = sorted(f"{name}=={importlib.metadata.version(name).partition('+')[0]}" for name in required)
-    params = [
-        ParamSpec("probabilities", "boolean", False),
-        ParamSpec("format", "string", "array"),
-        ParamSpec("max_values", "long", _LARGEST_REQUEST),
-    ]
+    distributions = importlib.metadata.packages_distributions()
+    needed = {name for package in packages - {"monai_iels"} for name in distributions.get(package, ())}
+    needed |= {*_NETWORK_NEEDS, *_FILES_NEED, *["itk-io"] * (config["spatial_dims"] == 3)}
+    params = ParamSchema([ParamSpec("probabilities", "boolean", False), ParamSpec("format", "string", "array")])
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch) / "config.json"
         file.write_text(json.dumps(config), encoding="utf-8")
@@ -212,10 +194,10 @@ def _log_predictor(folder: RunFolder, config: dict[str, Any], packages: set[str]
             name="predict",
             python_model=str(_SERVING),
             artifacts={"config": str(file), "weights": str(folder.best_weights)},
-            signature=ModelSignature(params=ParamSchema(params)),
+            signature=ModelSignature(params=params),
             model_config={"max_values": _LARGEST_REQUEST},
             metadata=_ABOUT,
-            pip_requirements=[*_REQUIREMENTS, *_FILE_REQUIREMENTS, *further],
+            pip_requirements=_pinned(needed),
             code_paths=[str(_SERVING.parents[1])],
         )
         check_predictor(mlflow.pyfunc.load_model(info.model_uri), folder, config, Path(scratch))

@@ -16,15 +16,15 @@ import base64
 from pathlib import Path
 from typing import Any
 
-import nibabel
 import numpy as np
 import pandas as pd
 import torch
 from monai.bundle import ConfigParser
-from PIL import Image
+from monai.transforms import AsDiscreted, CopyItemsd, SaveImaged
 from torch import nn
 from torch.nn.functional import interpolate
 
+from monai_iels import images
 from monai_iels.run_folder import RunFolder
 
 _LARGEST_DIFFERENCE = 1e-5
@@ -35,14 +35,13 @@ def check_network(loaded: nn.Module, network: nn.Module, shapes: list[tuple[int,
     """Compare the logits of a loaded network with those of the network that was registered.
 
     Raises:
-        RuntimeError: if they differ.
+        AssertionError: if they differ.
     """
     for shape in shapes:
         x = torch.rand(shape, generator=torch.Generator().manual_seed(0))
+        sentence = "the logits differ after loading; it was not announced"
         with torch.no_grad():
-            difference = float((loaded(x) - network(x)).abs().max())
-        if not difference <= _LARGEST_DIFFERENCE:
-            raise RuntimeError(f"the logits differ by {difference:.2g} after loading; it was not announced")
+            torch.testing.assert_close(loaded(x), network(x), rtol=0, atol=_LARGEST_DIFFERENCE, msg=sentence)
 
 
 def check_predictor(model: Any, folder: RunFolder, config: dict[str, Any], scratch: Path) -> None:
@@ -72,29 +71,23 @@ def _example(config: dict[str, Any], folder: Path) -> Path:
     dims = config["spatial_dims"]
     size = [side * 4 // 3 + 5 * axis for axis, side in enumerate(config["image_size"])]
     noise = torch.rand((1, 3 if dims == 2 else 1, *[6] * dims), generator=torch.Generator().manual_seed(0))
-    pixels = interpolate(noise, size, mode="bilinear" if dims == 2 else "trilinear")[0].mul(255).byte().numpy()
-    if dims == 2:
-        file = folder / "example.png"
-        Image.fromarray(np.moveaxis(pixels, 0, -1)).save(file)
-    else:
-        file = folder / "example.nii.gz"
-        nibabel.save(nibabel.Nifti1Image(pixels[0], np.diag([-1.25, 1.0, 0.75, 1.0])), file)
+    pixels = interpolate(noise, size, mode="bilinear" if dims == 2 else "trilinear")[0].mul(255).byte()
+    file = folder / f"example{images.writable(dims)[0]}"
+    images.format_of(file).write(pixels.squeeze(0).numpy(), np.diag([-1.25, 1.0, 0.75, 1.0]), file)
     return file
 
 
 def _by_monai(folder: RunFolder, config: dict[str, Any], image: Path) -> dict[str, np.ndarray]:
     """Return labels and probabilities of a file by the bundle's own config and MONAI's own engine."""
-    transforms = [t for t in config["postprocessing"]["transforms"] if not _is(t, "SaveImaged")]
-    discrete = next(number for number, t in enumerate(transforms) if _is(t, "AsDiscreted"))
-    transforms.insert(discrete, {"_target_": "CopyItemsd", "keys": "pred", "names": "probabilities"})
     places = {"dataset_dir": str(image), "checkpoint": str(folder.best_weights), "device": "cpu", "amp": False}
-    parser = ConfigParser({**config, **places, "postprocessing": {"_target_": "Compose", "transforms": transforms}})
+    parser = ConfigParser({**config, **places})
     parser.get_parsed_content("network_def").load_state_dict(folder.load_best_weights())
+    postprocessing = parser.get_parsed_content("postprocessing")
+    transforms = [one for one in postprocessing.transforms if not isinstance(one, SaveImaged)]
+    discrete = next(number for number, one in enumerate(transforms) if isinstance(one, AsDiscreted))
+    transforms.insert(discrete, CopyItemsd("pred", names="probabilities"))
+    postprocessing.transforms = transforms
     evaluator = parser.get_parsed_content("evaluator")
     evaluator.run()
     found = {key: evaluator.state.output[0][key].numpy() for key in ("written", "probabilities")}
     return {key: values.swapaxes(1, 2) if values.ndim == 3 else values for key, values in found.items()}
-
-
-def _is(transform: Any, name: str) -> bool:
-    return isinstance(transform, dict) and str(transform.get("_target_")).endswith(name)

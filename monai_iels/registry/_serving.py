@@ -24,6 +24,7 @@ import math
 import tempfile
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -37,13 +38,10 @@ from mlflow.pyfunc import PythonModel
 from monai.bundle import ConfigParser
 from monai.data import MetaTensor
 from monai.transforms import Spacingd
-from PIL import Image
 
 from monai_iels import images
 from monai_iels._terminal import first_line
 from monai_iels.prediction import Predictor
-
-_DEFAULTS = {"probabilities": False, "format": "array", "max_values": math.inf}
 
 
 class _Source(NamedTuple):
@@ -64,8 +62,8 @@ class SegmentationModel(PythonModel):
     Parameters of a request:
         probabilities: return the probability of each class, ``(classes, ...)``, instead of labels.
         format: ``file`` returns labels as a table of base64 files, PNG or ``.nii.gz``; ``array`` is the default.
-        max_values: refuse a request with more values than this. The model's own limit, ``max_values`` in its
-            ``model_config``, holds in any case.
+
+    A request with more values than ``max_values`` in the model's ``model_config`` is refused.
     """
 
     def load_context(self, context: Any) -> None:
@@ -79,10 +77,15 @@ class SegmentationModel(PythonModel):
         # MONAI's transforms note the inverse on themselves, and one image at a time bounds the memory
         self.lock = threading.Lock()
 
-    def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def] # MLflow reads the hints
+    def predict(  # MLflow reads the hint: of a table it takes arrays, too, and infers nothing
+        self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None
+    ) -> Any:
         """Return the labels, or the probabilities, of one array or of a table of files."""
-        chosen = {**_DEFAULTS, **(params or {})}
-        _check_params(chosen)
+        chosen = {"probabilities": False, "format": "array", **(params or {})}
+        if chosen["format"] not in ("array", "file"):
+            _refuse(f"format must be 'array' or 'file', got '{chosen['format']}'")
+        if chosen["format"] == "file" and chosen["probabilities"]:
+            _refuse("probabilities come as an array only: leave out format or probabilities")
         try:
             return self._answers(model_input, chosen)
         finally:
@@ -92,17 +95,16 @@ class SegmentationModel(PythonModel):
         is_table = isinstance(model_input, pd.DataFrame)
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch)
-            sources = self._rows(model_input, folder) if is_table else [self._array(model_input)]
-            self._check_size(sources, min(self.largest, chosen["max_values"]))
+            sources = self._files(model_input, folder) if is_table else [self._array(model_input)]
+            self._check_size(sources)
             found = [self._answer(source, chosen, folder) for source in sources]
         if is_table or chosen["format"] == "file":
             return pd.DataFrame({"probabilities" if chosen["probabilities"] else "label": found})
         return found[0]
 
     def _answer(self, source: _Source, chosen: dict[str, Any], folder: Path) -> np.ndarray | str:
-        image, predict = source.read(), self.predictor.labels
-        if chosen["probabilities"]:
-            predict = self.predictor.probabilities
+        predict = self.predictor.probabilities if chosen["probabilities"] else self.predictor.labels
+        image = source.read()
         with self.lock:
             values = predict(image)
         if chosen["format"] == "array":
@@ -111,108 +113,72 @@ class SegmentationModel(PythonModel):
         images.format_of(file).write(values, source.affine, file)
         return base64.b64encode(file.read_bytes()).decode("ascii")
 
-    def _check_size(self, sources: list[_Source], limit: int) -> None:
+    def _check_size(self, sources: list[_Source]) -> None:
         """Refuse a request that would need too much memory, also after its volumes are resampled."""
         size = sum(math.prod(s.shape) * max(1.0, abs(float(np.linalg.det(s.affine))) / self.voxel) for s in sources)
-        if not size <= limit:
+        if not size <= self.largest:
             shapes = ", ".join(" x ".join(map(str, source.shape)) for source in sources[:3])
-            _refuse(f"the request has {size:.0f} values ({shapes}), but at most {limit} are allowed: send less at once")
+            allowed = f"at most {self.largest} are allowed: send less at once"
+            _refuse(f"the request has {size:.0f} values ({shapes}), but {allowed}")
 
-    def _rows(self, table: pd.DataFrame, folder: Path) -> list[_Source]:
+    def _files(self, table: pd.DataFrame, folder: Path) -> list[_Source]:
         """Return the files of a table, of which only the headers are read."""
         if list(table.columns) != ["image"] or table.empty:
-            _refuse(
-                f"a table needs one column 'image' and a row per file, got {len(table)} rows of {list(table.columns)}"
-            )
+            found = f"{len(table)} rows of {list(table.columns)}"
+            _refuse(f"a table needs one column 'image' and a row per file, got {found}")
         return [self._file(f"image {number}", cell, folder) for number, cell in enumerate(table["image"], 1)]
 
     def _file(self, name: str, cell: Any, folder: Path) -> _Source:
-        content = _decoded(name, cell)
+        if not isinstance(cell, str):
+            _refuse(f"{name} must be the text of a file in base64, got {type(cell).__name__}")
+        content = _tried(name, "is no base64", partial(base64.b64decode, validate=True), "".join(cell.split()))
         file = folder / f"{name}{images.suffix_of(content, self.dims)}"
         file.write_bytes(content)
         kinds = ", ".join(one.name for one in images.FORMATS if one.spatial_dims == self.dims and one.starts)
         unreadable = f"is no readable {kinds} file"
         if not file.suffix:
             _refuse(f"{name} {unreadable}")
-        try:
-            header = images.header(file)
-        except Image.DecompressionBombError as error:
-            _refuse(f"an image is too large, at most {self.largest} values are allowed: {first_line(error)}")
-        except Exception as error:
-            _refuse(_sentence(name, unreadable, error))
-        if self.dims == 2:
-            shape = (*header.shape[::-1], 3)
-        elif len(header.shape) != 3 or not all(header.shape):
-            _refuse(f"{name} must be a volume of 3 axes, got the shape {header.shape}")
-        elif not abs(np.linalg.det(header.affine)) > 0:
-            _refuse(f"{name} has an affine that cannot be inverted: {header.affine[:3].tolist()}")
-        else:
-            shape = header.shape
-
-        def read() -> MetaTensor:
-            try:
-                return self.predictor.read(str(file))
-            except Exception as error:
-                _refuse(_sentence(name, "is damaged", error))
-
-        return _Source(shape, header.affine, read)
+        shape, affine = _tried(name, unreadable, images.header, str(file))
+        if not abs(np.linalg.det(affine)) > 0:
+            _refuse(f"{name} has an affine that cannot be inverted: {affine[:3].tolist()}")
+        shape = (*shape[::-1], 3) if self.dims == 2 else shape
+        return _Source(shape, affine, partial(_tried, name, "is damaged", self.predictor.read, str(file)))
 
     def _array(self, model_input: Any) -> _Source:
         """Return an array whose shape can be segmented, or refuse it."""
-        expected = "(height, width, 3)" if self.dims == 2 else "(x, y, z)"
-        try:
-            pixels = np.asarray(model_input)
-        except ValueError:
-            _refuse(f"an array must have the shape {expected}, got rows of unequal length")
+        pixels = np.asarray(model_input)
         if pixels.ndim != 3 or (self.dims == 2 and pixels.shape[-1] != 3) or not pixels.size:
+            expected = "(height, width, 3)" if self.dims == 2 else "(x, y, z)"
             _refuse(f"an array must have the shape {expected}, got {pixels.shape}; a file goes into the column 'image'")
         if not np.issubdtype(pixels.dtype, np.number):
             _refuse(f"an array must hold numbers, got {pixels.dtype}")
-
-        def read() -> MetaTensor:
-            _check_values(pixels, is_picture=self.dims == 2)
-            image = pixels.T if self.dims == 2 else pixels[None]
-            return MetaTensor(torch.as_tensor(image.astype(np.float32)), affine=torch.eye(4, dtype=torch.float64))
-
-        return _Source(pixels.shape, np.eye(4), read)
+        return _Source(pixels.shape, np.eye(4), partial(_image, pixels, self.dims))
 
 
-def _check_params(chosen: dict[str, Any]) -> None:
-    if chosen["format"] not in ("array", "file"):
-        _refuse(f"format must be 'array' or 'file', got '{chosen['format']}'")
-    if chosen["format"] == "file" and chosen["probabilities"]:
-        _refuse("probabilities come as an array only: leave out format or probabilities")
-
-
-def _check_values(values: np.ndarray, is_picture: bool) -> None:
+def _image(pixels: np.ndarray, dims: int) -> MetaTensor:
     """Refuse NaN, and for a picture all but whole numbers from 0 to 255; by HTTP, numbers have lost their type."""
-    if wrong := np.count_nonzero(~np.isfinite(values)):
+    if wrong := np.count_nonzero(~np.isfinite(pixels)):
         _refuse(f"the array has {wrong} values that are NaN or infinite")
-    if is_picture and (values.min() < 0 or values.max() > 255 or not np.array_equal(values, np.round(values))):
-        found = f"{values.dtype} from {values.min():g} to {values.max():g}"
+    if dims == 2 and (pixels.min() < 0 or pixels.max() > 255 or np.any(pixels % 1)):
+        found = f"{pixels.dtype} from {pixels.min():g} to {pixels.max():g}"
         _refuse(f"the array must hold whole numbers from 0 to 255 (uint8), got {found}")
+    return MetaTensor(torch.as_tensor((pixels.T if dims == 2 else pixels[None]).astype(np.float32)))
 
 
-def _decoded(name: str, cell: Any) -> bytes:
-    if not isinstance(cell, str):
-        _refuse(f"{name} must be the text of a file in base64, got {type(cell).__name__}")
+def _tried(name: str, problem: str, read: Callable[[str], Any], text: str) -> Any:
+    """Read what a user sent: errors of ``images`` are the end of a sentence, others are its reason."""
     try:
-        return base64.b64decode("".join(cell.split()), validate=True)
-    except ValueError as error:
-        _refuse(f"{name} is no base64: {error}")
+        return read(text)
+    except Exception as error:
+        reason = first_line(error)
+        is_end = isinstance(error, ValueError) and reason.startswith(("has ", "is "))
+        _refuse(f"{name} {reason}" if is_end else f"{name} {problem}: {reason}")
 
 
 def _give_memory_back() -> None:
     """Return freed memory to the system; glibc would keep it for each thread of the server."""
     with contextlib.suppress(AttributeError, OSError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)
-
-
-def _sentence(name: str, problem: str, error: Exception) -> str:
-    """Say what is wrong with a file: errors of ``images`` are the end of a sentence, others are its reason."""
-    reason = first_line(error)
-    is_end = isinstance(error, ValueError) and reason.startswith(("has ", "is "))
-    return f"{name} {reason}" if is_end else f"{name} {problem}: {reason}"
 
 
 def _refuse(sentence: str) -> NoReturn:

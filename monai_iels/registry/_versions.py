@@ -12,10 +12,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import mlflow
 
@@ -26,8 +25,7 @@ SAME_DATA = ("dataset_fingerprint", "section")
 """Tags that two versions must share to be compared."""
 
 
-@dataclass(frozen=True)
-class Version:
+class Version(NamedTuple):
     """One version of a registered model."""
 
     model: str
@@ -42,15 +40,13 @@ def list_versions() -> list[Version]:
     client = mlflow.MlflowClient()
     found = []
     for model in client.search_registered_models():
-        aliases = defaultdict(list)
-        for alias, version in model.aliases.items():
-            aliases[str(version)].append(alias)
         versions = client.search_model_versions(f"name='{model.name}'")
         for version in sorted(versions, key=lambda v: int(v.version)):
             tags, number = version.tags, str(version.version)
             data = tags.get("source", "") + (" (synthetic)" if tags.get("dataset_synthetic") == "True" else "")
             dice = f"{float(tags[KEY_METRIC]):.4f}" if KEY_METRIC in tags else ""
-            found.append(Version(model.name, number, dice, data, tuple(aliases[number])))
+            aliases = tuple(alias for alias, holder in model.aliases.items() if str(holder) == number)
+            found.append(Version(model.name, number, dice, data, aliases))
     return found
 
 
