@@ -40,11 +40,11 @@ class _Loader(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         """Return a dictionary, and refuse a key that appears twice."""
-        keys: dict[tuple[str, str], yaml.Node] = {}
+        keys: dict[str, yaml.Node] = {}
         for key, _ in node.value:
             if key.tag == "tag:yaml.org,2002:bool":
                 key.tag = "tag:yaml.org,2002:str"
-            first = keys.setdefault((key.tag, str(key.value)), key)
+            first = keys.setdefault(str(key.value), key)
             if first is not key and key.tag != "tag:yaml.org,2002:merge":
                 problem = f"duplicate key {key.value}, first in line {first.start_mark.line + 1}"
                 raise yaml.constructor.ConstructorError(problem=problem, problem_mark=key.start_mark)

@@ -13,6 +13,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import ExitStack
 from functools import wraps
 from typing import Any
 
@@ -57,6 +59,7 @@ class InverseEvolution(Callback):
         self.warmup = Warmup(layer, warmup)
         self.module = module
         self._was_called = False
+        self._undo = ExitStack()
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Put the layer behind the module's ``forward``.
@@ -65,17 +68,8 @@ class InverseEvolution(Callback):
         whole training step, and a hook would see the loss.
         """
         module = pl_module.get_submodule(self.module)
-        forward = module.forward
-
-        @wraps(forward)
-        def evolved(*args: Any, **kwargs: Any) -> Any:
-            logits = forward(*args, **kwargs)
-            if not trainer.training:
-                return logits
-            self._was_called = True
-            return apply_to_heads(self.layer, logits, *args, *kwargs.values())
-
-        module.forward = evolved
+        module.forward = self._evolved(trainer, module.forward)
+        self._undo.callback(module.__dict__.pop, "forward", None)  # its class has the original
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Set the strength of the layer for the epoch."""
@@ -91,9 +85,20 @@ class InverseEvolution(Callback):
             )
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Leave the module as it was: its class has the original."""
-        vars(pl_module.get_submodule(self.module)).pop("forward", None)
+        """Leave the module as it was."""
+        self._undo.close()
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Leave the module as it was."""
-        self.on_fit_end(trainer, pl_module)
+        self._undo.close()
+
+    def _evolved(self, trainer: Trainer, forward: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(forward)
+        def evolved(*args: Any, **kwargs: Any) -> Any:
+            logits = forward(*args, **kwargs)
+            if not trainer.training:
+                return logits
+            self._was_called = True
+            return apply_to_heads(self.layer, logits, *args, *kwargs.values())
+
+        return evolved

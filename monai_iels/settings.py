@@ -17,6 +17,7 @@ Bundles, prediction, studies and nnU-Net use it. It imports nothing that takes t
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -81,7 +82,9 @@ def check_rules(
 
 
 def as_typed(value: Any) -> Any:
-    """Return what a person means who types true, false, null or none, which the command line hands on as text."""
+    """Return a value as configs have it: paths as text, tuples as lists, and no text for true, false, null and none."""
+    value = os.fspath(value) if isinstance(value, os.PathLike) else value
+    value = list(value) if isinstance(value, tuple) else value
     return _WORDS.get(value.lower(), value) if isinstance(value, str) else value
 
 

@@ -584,7 +584,7 @@ def test_a_disk_that_is_full(track, finished, tmp_path):
     arguments = ["run", "--workflow_name", "monai_iels.Training", *words(overrides)]
     assert Program("monai.bundle", *arguments, stdout=log, stderr=errors, file_limit=150_000).wait() == 1
     assert "Traceback" not in log.read_text() + errors.read_text()
-    sentence = "cannot be written (file too large). Make room, then continue with --resume true."
+    sentence = "cannot be written (file too large). Make room, then repeat the command; a training continues with"
     lines = errors.read_text().splitlines()
     assert sentence in lines[-1]
     assert not list(tmp_path.rglob("*.part"))

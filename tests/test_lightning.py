@@ -179,3 +179,13 @@ def test_a_training_that_fails_leaves_the_module_as_it_was():
     with pytest.raises(RuntimeError, match="the step failed"):
         trainer.fit(model, batches())
     assert "forward" not in vars(model)
+
+
+def test_an_error_outside_of_a_training_leaves_a_forward_of_one_s_own(tmp_path):
+    model = Segmentation()
+    model.forward = own = lambda image: model.net(image)
+    model.validation_step = lambda *_: 1 / 0
+    trainer = Trainer(**SMALL, callbacks=[InverseEvolution(layer())], default_root_dir=tmp_path)
+    with pytest.raises(ZeroDivisionError):
+        trainer.validate(model, batches())
+    assert model.forward is own

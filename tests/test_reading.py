@@ -85,6 +85,7 @@ def test_a_number_arrives_in_a_study_a_preset_and_a_bundle(tmp_path):
         ("source: wbc\n\tepochs: 1", "broken in line 2: .*cannot start any token"),
         ("source: wbc\nepochs: [1", "in line 2"),
         ("source: wbc\nepochs: 1\nepochs: 2", "broken in line 3: duplicate key epochs, first in line 2"),
+        ("source: wbc\n5x5: 1\n'5x5': 2", "broken in line 3: duplicate key 5x5, first in line 2"),
         ("source: wbc\nmetadata:\n  name: a\n  name: b", "broken in line 4: duplicate key name, first in line 3"),
         ("source: !!python/name:os.system x", "could not determine a constructor"),
         ("source: &a [*a]", "only what JSON can hold: Circular reference detected"),

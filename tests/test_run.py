@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 import torch
 from filelock import FileLock, Timeout
-from helpers import BUNDLES, configs, options, prepare, run
+from helpers import BUNDLES, configs, history, options, prepare, run
 from monai.bundle import ConfigParser, ConfigWorkflow
 from PIL import Image
 
@@ -49,6 +49,26 @@ def test_two_lines_of_python_train(tmp_path):
     monai_iels.Training(arguments.pop("bundle_root"), **arguments).run()
     assert (tmp_path / "model.pt").exists()
     assert "epoch 2/2" in (tmp_path / "training.log").read_text()
+
+
+def test_a_training_that_runs_again_begins_anew(tmp_path):
+    training = monai_iels.Training(**options("wbc", tmp_path, epochs=1))
+    training.run()
+    training.run()
+    (first,), (second,) = history(tmp_path / "earlier" / "1"), history(tmp_path)
+    assert first["loss"] == second["loss"]
+
+
+def test_python_s_own_paths_and_tuples(tmp_path):
+    arguments = options("wbc", tmp_path, epochs=1, image_size=(32, 32))
+    monai_iels.Training(**{**arguments, "output_dir": tmp_path / "out", "bundle_root": BUNDLES / "wbc"}).run()
+    assert (tmp_path / "out" / "model.pt").exists()
+
+
+@pytest.mark.parametrize("name", ["Evaluation", "Inference"])
+def test_a_parameter_of_a_training_is_none_of_other_workflows(name, tmp_path):
+    with pytest.raises(monai_iels.runs.RunError, match=r"'resume' is a parameter of monai_iels\.Training alone"):
+        prepare(name, bundle_root=str(BUNDLES / "wbc"), output_dir=str(tmp_path), resume=True)
 
 
 def test_a_training_inside_another_s_config_has_its_own_config(tmp_path, monkeypatch):

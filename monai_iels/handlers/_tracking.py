@@ -104,8 +104,8 @@ class Tracking:
         address = choose_address(self.tracking_uri, self.bundle_root, self.output_dir, before)
         if not resume and journal.file.exists():
             os.replace(journal.folder, f"{journal.folder}-{uuid.uuid4().hex[:6]}")
-        self.name = f"{self.run_name}-{uuid.uuid4().hex[:6]}"
-        if journal.begin(tracking_uri=address, experiment=self.experiment_name, name=self.name):
+        name = f"{self.run_name}-{uuid.uuid4().hex[:6]}"
+        if journal.begin(tracking_uri=address, experiment=self.experiment_name, name=name):
             journal.append("params", values=settings)
             journal.append("tags", values=dict(self.description.tags))
             for dataset in self.description.datasets:
@@ -172,7 +172,8 @@ class Tracking:
         if delivery.finish():
             arrived = self.journal.progress(delivery.address)
             where = how_to_look(arrived.address, arrived.experiment_id, arrived.run_id)
-            logger.info(f"Tracked with MLflow as {self.name} ({status}). To look at it:\n{where}")
+            name = self.journal.entries()[0].name  # a resumed run keeps its own
+            logger.info(f"Tracked with MLflow as {name} ({status}). To look at it:\n{where}")
 
     def _files(self) -> Iterator[Path]:
         for name in self.artifacts:

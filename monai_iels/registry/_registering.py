@@ -67,9 +67,14 @@ def register(output_dir: str, name: str, tracking_uri: str | None = None) -> boo
 
     Returns:
         whether it was registered; if not, a warning says why, and nothing else stops.
+
+    Raises:
+        ValueError: for a name that MLflow would refuse.
     """
     if idist.get_rank() > 0:
         return False
+    if not name or set(name) & set("/:"):
+        raise ValueError(f"the name of a model must be a word without / and :, got '{name}'")
     folder = RunFolder(output_dir)
     journal = Journal(folder.tracking)
     status = journal.status()

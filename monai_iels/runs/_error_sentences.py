@@ -27,10 +27,13 @@ from monai_iels._terminal import first_line
 _DISK_FULL = (errno.EDQUOT, errno.EFBIG, errno.ENOSPC)
 _NOT_WRITABLE = (errno.EACCES, errno.EEXIST, errno.EIO, errno.EISDIR, errno.ENOTDIR, errno.EROFS)
 _REMEDIES = {
-    **dict.fromkeys(_DISK_FULL, "cannot be written ({}). Make room, then continue with --resume true."),
+    **dict.fromkeys(
+        _DISK_FULL,
+        "cannot be written ({}). Make room, then repeat the command; a training continues with --resume true.",
+    ),
     **dict.fromkeys(_NOT_WRITABLE, "cannot be read or written ({}). Choose another folder."),
 }
-_INTERRUPTED = "Interrupted. Continue a training after its last full epoch with --resume true."
+_INTERRUPTED = "Interrupted. Repeat the command; a training continues after its last full epoch with --resume true."
 
 
 class RunError(SystemExit):
@@ -85,7 +88,7 @@ def _system_words(error: BaseException) -> str | None:
     if "DataLoader worker" in str(error) or _is_lost_connection(error):
         return (
             f"A process that loads data ended ({first_line(error)}), often because of too little memory. "
-            "Lower --num_workers, then continue with --resume true."
+            "Lower --num_workers, then repeat the command; a training continues with --resume true."
         )
     return None
 

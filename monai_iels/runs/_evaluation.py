@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -63,6 +64,8 @@ class Evaluation(BundleRun):
     @one_sentence()
     def run(self) -> None:
         """Evaluate."""
+        if int(os.environ.get("WORLD_SIZE", 1)) > 1:
+            raise ValueError("an evaluation runs in one process; start it without torchrun")
         self.ready()
         warn_if_synthetic(self["dataset_dir"])
         self.check_labels()

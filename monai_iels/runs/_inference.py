@@ -31,7 +31,7 @@ from tqdm import tqdm
 
 from monai_iels import images
 from monai_iels._files import atomic, write_table
-from monai_iels._terminal import first_line
+from monai_iels._terminal import first_line, shown
 from monai_iels.pictures import outline
 from monai_iels.prediction import Predictor
 from monai_iels.runs._error_sentences import one_sentence
@@ -101,8 +101,8 @@ class Inference(BundleRun):
                 step = "predicted"
                 labels = predictor.labels(image)
             except Exception as error:
-                shown = " ".join(filter(None, (case["image"], case.get("uid"))))
-                problems.append((shown, _why(case["image"], _innermost(error), step)))
+                named = " ".join(filter(None, (case["image"], case.get("uid"))))
+                problems.append((named, _why(case["image"], _innermost(error), step)))
             else:
                 self._save(image, labels, folder / name_of(case))
         _report(len(cases), problems, folder)
@@ -118,7 +118,9 @@ class Inference(BundleRun):
                     file = stack.enter_context(atomic(Path(f"{target}_overlay{extension}")))
                     self._overlay(image, labels).save(file)
         except OSError as error:
-            raise ValueError(f"{target.parent}: a prediction cannot be written ({first_line(error)})") from None
+            reason = (error.strerror or first_line(error)).lower()
+            remedy = "free space there, or choose another --output_dir"
+            raise ValueError(f"{target.parent}: a prediction cannot be written ({reason}); {remedy}") from None
 
     def _overlay(self, image: MetaTensor, labels: np.ndarray) -> Image.Image:
         """Return a picture of an image with the outlines of its classes."""
@@ -186,11 +188,11 @@ def _innermost(error: BaseException) -> BaseException:
 def _report(total: int, problems: Sequence[tuple[str, str]], folder: Path) -> None:
     """Say where the predictions are, and which files could not be predicted, also in ``problems.csv``."""
     count = total - len(problems)
-    print(f"{count} prediction{'' if count == 1 else 's'} in {folder}")
+    print(f"{count} prediction{'' if count == 1 else 's'} in {shown(folder)}")
     table = folder / "problems.csv"
     table.unlink(missing_ok=True)
     if problems:
         write_table(pd.DataFrame(problems, columns=["file", "problem"]), table)
         for file, problem in problems:
             print(f"{file}: {problem}", file=sys.stderr)
-        raise ValueError(f"{len(problems)} of {total} were not predicted; they are listed in {table}")
+        raise ValueError(f"{len(problems)} of {total} were not predicted; they are listed in {shown(table)}")

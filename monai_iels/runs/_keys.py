@@ -65,6 +65,8 @@ def check_keys(config: Mapping[str, Any], known: Iterable[str], others: Iterable
     """
     known = {ReferenceResolver.normalize_id(key) for key in known}
     for key in key_paths(config):
+        if key not in known and key in RUN:
+            raise ValueError(f"'{key}' is a parameter of monai_iels.Training alone; leave it out")
         if key not in known:
             raise ValueError(unknown_key(key, known.union(others)))
 

@@ -80,8 +80,9 @@ class BundleRun(ConfigWorkflow):
             if not Path(file).is_file():
                 raise ValueError(f"--config_file must be a file, or a list of files, got '{file}'")
         super().__init__(given, workflow_type=self.kind, bundle_root=str(bundle_root), **settings)
-        self.options = {**options, "tracking_uri": checked_address(options.get("tracking_uri"))}
+        self.options = options | {key: checked_address(options[key]) for key in options.keys() & {"tracking_uri"}}
         self.known_keys = ensure_tuple(known_keys)
+        self.has_run = False
         hide_secrets(self.parser.get())
         logging.getLogger("monai.bundle.scripts").addFilter(_is_without_address)
 
@@ -99,9 +100,10 @@ class BundleRun(ConfigWorkflow):
         return super().initialize()  # what was evaluated for the checks, such as the device, is evaluated again
 
     def ready(self) -> None:
-        """Initialize the run, where its user did not."""
-        if not self._is_initialized:
+        """Initialize the run where its user did not, and anew where it has run before."""
+        if self.has_run or not self._is_initialized:
             self.initialize()
+        self.has_run = True
 
     def check_labels(self) -> None:
         """Read every label, and name all that have values of no class."""
