@@ -105,7 +105,7 @@ class _HRNetV2(nn.Module):
         from timm import create_model
 
         super().__init__()
-        self.backbone = create_model(
+        network: Any = create_model(
             backbone,
             pretrained=weights == "imagenet",
             in_chans=in_channels,
@@ -113,8 +113,9 @@ class _HRNetV2(nn.Module):
             feature_location="",
             out_indices=(1, 2, 3, 4),
         )
-        _load(self.backbone, weights)
-        width = sum(self.backbone.feature_info.channels())
+        _load(network, weights)
+        width = sum(network.feature_info.channels())
+        self.backbone = network
         self.head = nn.Sequential(
             nn.Conv2d(width, width, 1), nn.BatchNorm2d(width), nn.ReLU(inplace=True), nn.Conv2d(width, num_classes, 1)
         )

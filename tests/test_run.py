@@ -65,6 +65,16 @@ def test_python_s_own_paths_and_tuples(tmp_path):
     assert (tmp_path / "out" / "model.pt").exists()
 
 
+def test_several_processes_train_together_also_with_a_config_of_one_s_own(tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    given = {**options("wbc", tmp_path), "config_file": configs("wbc", "train")[0]}
+    for files in (given, {**given, "config_file": configs("wbc", "train", "multi_gpu_train")}):
+        network = monai_iels.Training(**files).parser["network"]
+        assert network["_target_"] == "torch.nn.parallel.DistributedDataParallel"
+    with pytest.raises(monai_iels.runs.RunError, match="runs in one process"):
+        monai_iels.Evaluation(**options("wbc", tmp_path)).run()
+
+
 @pytest.mark.parametrize("name", ["Evaluation", "Inference"])
 def test_a_parameter_of_a_training_is_none_of_other_workflows(name, tmp_path):
     with pytest.raises(monai_iels.runs.RunError, match=r"'resume' is a parameter of monai_iels\.Training alone"):

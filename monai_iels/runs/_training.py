@@ -27,6 +27,7 @@ import torch
 from monai.bundle import ConfigParser
 from monai.config import PathLike
 from monai.networks.utils import eval_mode
+from monai.utils import ensure_tuple
 from torch import nn
 
 from monai_iels import registry
@@ -106,8 +107,11 @@ class Training(BundleRun):
         **settings: Any,
     ) -> None:
         options = {name: value for name, value in locals().items() if name in RUN}
-        by_torchrun = int(os.environ.get("WORLD_SIZE", 1)) > 1
-        configs = ("train", "multi_gpu_train") if by_torchrun else ("train",)
+        configs = ("train", "multi_gpu_train") if int(os.environ.get("WORLD_SIZE", 1)) > 1 else ("train",)
+        if config_file is not None:  # in several processes the bundle's own changes for them are needed, too
+            others = [os.path.join(bundle_root, "configs", f"{name}.json") for name in configs[1:]]
+            given = [str(file) for file in ensure_tuple(config_file)]
+            config_file = given + [file for file in others if Path(file).name not in map(os.path.basename, given)]
         super().__init__(configs, options, bundle_root, config_file, known_keys, **settings)
 
     @property
