@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 import torch.nn.functional as F
