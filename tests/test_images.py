@@ -19,7 +19,7 @@ import itk
 import numpy as np
 import pytest
 from dicom import write_series
-from monai.data import ITKReader, NibabelReader, NumpyReader, PILReader
+from monai.data import ITKReader, MetaTensor, NibabelReader, NumpyReader, PILReader
 from PIL import Image
 
 from monai_iels import images
@@ -50,7 +50,7 @@ def make(file):
         volume.SetDirection(itk.matrix_from_array(np.diag([1.0, -1.0, 1.0])))
         itk.imwrite(volume, str(file))
     else:
-        images.format_of(file).write(values, AFFINE, file)
+        images.format_of(file).write(values, MetaTensor(values, affine=AFFINE), file)
     return values
 
 
@@ -113,7 +113,7 @@ def test_values_that_are_not_finite_are_refused(suffix, tmp_path):
     file = tmp_path / f"a{suffix}"
     values = values_of(suffix).astype(np.float32)
     values.flat[:3] = np.nan, np.inf, -np.inf
-    images.format_of(file).write(values, AFFINE, file)
+    images.format_of(file).write(values, MetaTensor(values, affine=AFFINE), file)
     with pytest.raises(ValueError, match=r"^has 3 NaN or infinite values; repair it$"):
         images.read(file, PILReader() if suffix == ".tif" else ITKReader())
 
@@ -243,7 +243,7 @@ def test_a_new_format_is_one_class(tmp_path, monkeypatch):
         for kind in ("images", "labels"):
             (tmp_path / kind).mkdir(exist_ok=True)
             file = tmp_path / kind / f"{number}.toy"
-            images.format_of(file).write(np.full((4, 5, 6), number % 2, np.uint8), np.eye(4), file)
+            images.format_of(file).write(np.full((4, 5, 6), number % 2, np.uint8), MetaTensor(np.eye(4)), file)
     assert images.header(file).shape == (4, 5, 6)
     cases = paired_datalists(tmp_path, "images/{id}.toy", "labels/{id}.toy")
     reader = reader_of(file)

@@ -78,8 +78,11 @@ class Format:
             self.check(str(each))
         return load_finite(file, reader)
 
-    def write(self, labels: np.ndarray, affine: np.ndarray, file: PathLike) -> None:
-        """Write labels, which have MONAI's axes, under a name that ends as ``writable`` says."""
+    def write(self, labels: np.ndarray, image: MetaTensor, file: PathLike) -> None:
+        """Write the labels of an image, in MONAI's axes, under a name that ends as ``writable`` says.
+
+        The image knows its affine, and, in ``meta``, the file that it was read from.
+        """
         raise NotImplementedError
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 from monai.config import PathLike
-from monai.data import ImageReader, ITKReader, ITKWriter
+from monai.data import ImageReader, ITKReader, ITKWriter, MetaTensor
 from PIL import Image
 
 from monai_iels.images._format import Format, Header
@@ -51,11 +51,11 @@ class ItkVolume(Format):
         """Return ITK's reader."""
         return ITKReader()
 
-    def write(self, labels: np.ndarray, affine: np.ndarray, file: PathLike) -> None:
+    def write(self, labels: np.ndarray, image: MetaTensor, file: PathLike) -> None:
         """Write labels, compressed."""
         import itk
 
-        itk.imwrite(ITKWriter.create_backend_obj(labels, None, affine, labels.dtype), str(file), compression=True)
+        itk.imwrite(ITKWriter.create_backend_obj(labels, None, image.affine, labels.dtype), str(file), compression=True)
 
 
 class Nrrd(ItkVolume):

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 from monai.config import PathLike
-from monai.data import ImageReader, NibabelReader
+from monai.data import ImageReader, MetaTensor, NibabelReader
 from PIL import Image
 
 from monai_iels._terminal import first_line
@@ -75,8 +75,8 @@ class Nifti(Format):
         """Return nibabel's reader."""
         return NibabelReader()
 
-    def write(self, labels: np.ndarray, affine: np.ndarray, file: PathLike) -> None:
+    def write(self, labels: np.ndarray, image: MetaTensor, file: PathLike) -> None:
         """Write labels as NIfTI-1."""
         import nibabel
 
-        nibabel.loadsave.save(nibabel.nifti1.Nifti1Image(labels, affine), file)
+        nibabel.loadsave.save(nibabel.nifti1.Nifti1Image(labels, image.affine.numpy()), file)

@@ -71,7 +71,7 @@ class Picture(Format):
         """Return Pillow's reader."""
         return PILReader(converter=converter)
 
-    def write(self, labels: np.ndarray, affine: np.ndarray, file: PathLike) -> None:
+    def write(self, labels: np.ndarray, image: MetaTensor, file: PathLike) -> None:
         """Write labels, of which the first axis is the width."""
         Image.fromarray(labels.T).save(file)
 

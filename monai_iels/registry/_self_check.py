@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 import torch
 from monai.bundle import ConfigParser
+from monai.data import MetaTensor
 from monai.transforms import AsDiscreted, CopyItemsd, SaveImaged
 from torch import nn
 from torch.nn.functional import interpolate
@@ -73,7 +74,8 @@ def _example(config: dict[str, Any], folder: Path) -> Path:
     noise = torch.rand((1, 3 if dims == 2 else 1, *[6] * dims), generator=torch.Generator().manual_seed(0))
     pixels = interpolate(noise, size, mode="bilinear" if dims == 2 else "trilinear")[0].mul(255).byte()
     file = folder / f"example{images.writable(dims)[0]}"
-    images.format_of(file).write(pixels.squeeze(0).numpy(), np.diag([-1.25, 1.0, 0.75, 1.0]), file)
+    turned = MetaTensor(pixels, affine=torch.diag(torch.tensor([-1.25, 1.0, 0.75, 1.0], dtype=torch.float64)))
+    images.format_of(file).write(pixels.squeeze(0).numpy(), turned, file)
     return file
 
 

@@ -110,7 +110,7 @@ class SegmentationModel(PythonModel):
         if chosen["format"] == "array":
             return values.swapaxes(-1, -2) if self.dims == 2 else values
         file = folder / f"label{images.writable(self.dims)[0]}"
-        images.format_of(file).write(values, source.affine, file)
+        images.format_of(file).write(values, image, file)
         return base64.b64encode(file.read_bytes()).decode("ascii")
 
     def _check_size(self, sources: list[_Source]) -> None:

@@ -113,7 +113,7 @@ class Inference(BundleRun):
         try:
             with ExitStack() as stack:
                 file = stack.enter_context(atomic(Path(f"{target}_label{extension}")))
-                images.format_of(file).write(labels, image.affine.numpy(), file)
+                images.format_of(file).write(labels, image, file)
                 if self.options["pictures"] and labels.ndim == 2:
                     file = stack.enter_context(atomic(Path(f"{target}_overlay{extension}")))
                     self._overlay(image, labels).save(file)
