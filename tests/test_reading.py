@@ -91,7 +91,7 @@ def test_a_number_arrives_in_a_study_a_preset_and_a_bundle(tmp_path):
         ("source: &a [*a]", "only what JSON can hold: Circular reference detected"),
         ("source: !!set {a}", "only what JSON can hold"),
         ("source: [1]", r"'source' must be a word, got \[1\]"),
-        ("metadata: text", "'metadata' must be keys and values, got text"),
+        ("metadata: text", "'metadata' must be keys and values, got 'text'"),
         ("quality: 5", "'quality' must be text, got 5"),
         ("spatial_dims: 4", "'spatial_dims' must be 2 or 3, got 4"),
         ("classes: [no, yes]", r"'classes' must be a list of words .*, got \[False, True\]"),

@@ -12,7 +12,7 @@
 """A bundle's files, from what all bundles share and what its ``dataset.yaml`` changes."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from monai.bundle import ConfigParser
 
 from monai_iels._yaml import read_mapping
 from monai_iels.data import SOURCES, describe_pairs
-from monai_iels.settings import each, is_text, unknown_key
+from monai_iels.settings import NETWORK, Rule, check_rules, each, is_text, unknown_key
 
 _CONFIGS = ("train", "evaluate", "inference", "multi_gpu_train")
 _FREE_FORM = "#required_packages_version"
@@ -35,13 +35,13 @@ _GEOMETRY = {
     "its series. The Hausdorff distance in evaluation is in mm if the voxels of training measure 1 mm, otherwise in\n"
     "voxels",
 }
-_FORMS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "source": (is_text, "a word"),
-    **dict.fromkeys(("metadata", "inference"), (lambda value: isinstance(value, dict), "keys and values")),
-    "quality": (is_text, "text"),
-    "spatial_dims": (lambda value: value in (2, 3), "2 or 3"),
-    "classes": (
-        lambda value: str(value).startswith(("$", "@")) or each(is_text, value),
+_RULES = {
+    "source": Rule(lambda value, _: is_text(value), "a word"),
+    **dict.fromkeys(("metadata", "inference"), Rule(lambda value, _: isinstance(value, dict), "keys and values")),
+    "quality": Rule(lambda value, _: is_text(value), "text"),
+    "spatial_dims": NETWORK["spatial_dims"],
+    "classes": Rule(
+        lambda value, _: str(value).startswith(("$", "@")) or each(is_text, value),
         "a list of words (yes, no, on and off only in quotes)",
     ),
 }
@@ -90,11 +90,10 @@ def compose(folder: Path, shared: Path) -> dict[str, str]:
 
 def _check_changes(file: Path, changes: Mapping[str, Any], configs: Mapping[str, Mapping[str, Any]]) -> None:
     known = {"inference", "metadata", "quality"}.union(*configs.values())
-    for key, value in changes.items():
+    for key in changes:
         if key.partition("#")[0] not in known:
             raise ValueError(f"{file}: {unknown_key(key, known)}")
-        if key in _FORMS and not _FORMS[key][0](value):
-            raise ValueError(f"{file}: '{key}' must be {_FORMS[key][1]}, got {value}")
+    check_rules({key: _RULES[key] for key in changes if key in _RULES}, changes, f"{file}: '{{}}'".format)
 
 
 def _changed(config: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
