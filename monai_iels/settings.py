@@ -30,6 +30,7 @@ __all__ = [
     "check_rules",
     "each",
     "is_above",
+    "is_model_name",
     "is_number",
     "is_text",
     "is_whole",
@@ -157,8 +158,9 @@ def _are_colors(value: Any, settings: Mapping[str, Any]) -> bool:
     return colors and len(value) == settings["num_classes"]
 
 
-def _is_model_name(value: Any, settings: Mapping[str, Any]) -> bool:
-    return settings["track"] and is_text(value) and not set(value) & set("/:")
+def is_model_name(value: Any) -> bool:
+    """Return whether MLflow takes a value as the name of a model."""
+    return is_text(value) and not set(value) & set("/:")
 
 
 _SWITCH = Rule(lambda value, _: isinstance(value, bool), "true or false")
@@ -216,6 +218,9 @@ RUN: dict[str, Rule] = {
     "run_name": _TEXT.or_none(),
     "run_tags": Rule(lambda value, _: isinstance(value, dict), "names with values, {{'reader':'A'}}").or_none(),
     "pretrained": _PATH.or_none(),
-    "register_model": Rule(_is_model_name, "a name without / and :, and the training must be tracked").or_none(),
+    "register_model": Rule(
+        lambda value, settings: settings["track"] and is_model_name(value),
+        "a name without / and :, and the training must be tracked",
+    ).or_none(),
 }
 """Parameters of the workflows: what concerns a run, and not what is trained."""

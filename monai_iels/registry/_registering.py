@@ -36,6 +36,7 @@ from monai_iels._terminal import first_line
 from monai_iels.registry._self_check import check_network, check_predictor
 from monai_iels.registry._versions import SAME_DATA, beats_champion
 from monai_iels.run_folder import RunFolder
+from monai_iels.settings import is_model_name
 from monai_iels.torchvision_operators import make_importable
 from monai_iels.tracking import Journal, deliver, environment, remember_secrets, signed_in
 
@@ -73,7 +74,7 @@ def register(output_dir: str, name: str, tracking_uri: str | None = None) -> boo
     """
     if idist.get_rank() > 0:
         return False
-    if not name or set(name) & set("/:"):
+    if not is_model_name(name):
         raise ValueError(f"the name of a model must be a word without / and :, got '{name}'")
     folder = RunFolder(output_dir)
     journal = Journal(folder.tracking)

@@ -109,7 +109,7 @@ class Training(BundleRun):
         options = {name: value for name, value in locals().items() if name in RUN}
         configs = ("train", "multi_gpu_train") if int(os.environ.get("WORLD_SIZE", 1)) > 1 else ("train",)
         if config_file is not None:  # in several processes the bundle's own changes for them are needed, too
-            others = [os.path.join(bundle_root, "configs", f"{name}.json") for name in configs[1:]]
+            others = [os.path.join(str(bundle_root), "configs", f"{name}.json") for name in configs[1:]]
             given = [str(file) for file in ensure_tuple(config_file)]
             config_file = given + [file for file in others if Path(file).name not in map(os.path.basename, given)]
         super().__init__(configs, options, bundle_root, config_file, known_keys, **settings)

@@ -80,7 +80,9 @@ class BundleRun(ConfigWorkflow):
             if not Path(file).is_file():
                 raise ValueError(f"--config_file must be a file, or a list of files, got '{file}'")
         super().__init__(given, workflow_type=self.kind, bundle_root=str(bundle_root), **settings)
-        self.options = options | {key: checked_address(options[key]) for key in options.keys() & {"tracking_uri"}}
+        if "tracking_uri" in options:
+            options["tracking_uri"] = checked_address(options["tracking_uri"])
+        self.options = options
         self.known_keys = ensure_tuple(known_keys)
         self.has_run = False
         hide_secrets(self.parser.get())
