@@ -18,8 +18,6 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from monai.transforms import Transform
 
-from iels_drawings.hippocampus import draw_hippocampus
-from iels_drawings.wbc import draw_wbc
 from monai_iels import (
     BiteLabel,
     CocoLabel,
@@ -33,6 +31,7 @@ from monai_iels import (
     ScaleLabel,
     WobbleLabel,
 )
+from monai_iels.drawings import draw_hippocampus, draw_wbc
 
 FIGURES = Path(__file__).parents[1] / "figures"
 COLORS = {1: "deepskyblue", 2: "gold"}

@@ -17,8 +17,8 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LightSource, to_rgb
 from matplotlib.patches import Patch
 
-from iels_drawings.hippocampus import draw_hippocampus
 from monai_iels import CorruptLabel, Evolve, HeatDiffusion
+from monai_iels.drawings import draw_hippocampus
 
 FIGURES = Path(__file__).parents[1] / "figures"
 COLORS = {1: "deepskyblue", 2: "gold"}

@@ -8,7 +8,7 @@ A new data set needs
 2. a reader: ``monai_iels/data/_NAME.py`` with a :class:`Source` of this page and two functions. ``find`` lists the
    files of each section, mostly with ``search.folder``, ``pair`` and ``split``; ``sample`` draws one case in the
    official layout. Add the source to ``SOURCES`` in ``_datalists.py``. ``_wbc.py`` is the shortest example;
-3. a drawing of one image and its label, ``iels_drawings/NAME.py``, for tests and first steps without the data;
+3. a drawing of one image and its label, ``drawings/_NAME.py``, for tests and first steps without the data;
 4. ``bundles/NAME/dataset.yaml``, about thirty lines: image size, number of classes, and what else differs.
 
 The checker, the command line, archives, downloads and the cache then work with it as they are.
@@ -16,11 +16,11 @@ The checker, the command line, archives, downloads and the cache then work with 
 
 from monai_iels.data._archives import is_archive
 from monai_iels.data._cases import Datalists, all_files, case_files, cases_of, fingerprint
-from monai_iels.data._check import Report, check_files, check_source, make_report
+from monai_iels.data._check import Report, check_files, check_labels, check_source, label_readers, make_report
 from monai_iels.data._datalists import SOURCES, SYNTHETIC, checked_datalists, describe_pairs, paired_datalists
 from monai_iels.data._download import download_archive
 from monai_iels.data._images import LoadFiled, read_file
-from monai_iels.data._labels import LabelValuesd, SetAsideIgnoredd, check_labels
+from monai_iels.data._labels import LabelValues, LabelValuesd, SetAsideIgnoredd
 from monai_iels.data._problems import DataError, Problem, Problems
 from monai_iels.data._search import contents, listing, walk
 from monai_iels.data._source import Source
@@ -32,6 +32,7 @@ __all__ = [
     "SYNTHETIC",
     "DataError",
     "Datalists",
+    "LabelValues",
     "LabelValuesd",
     "LoadFiled",
     "Problem",
@@ -52,6 +53,7 @@ __all__ = [
     "download_archive",
     "fingerprint",
     "is_archive",
+    "label_readers",
     "listing",
     "make_report",
     "paired_datalists",

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from iels_drawings.cityscapes import draw_cityscapes
 from monai_iels.data._cache import write_image
 from monai_iels.data._cases import Case, Datalists, complete
 from monai_iels.data._problems import Problems
 from monai_iels.data._search import Search, walk
 from monai_iels.data._source import Source, generator
+from monai_iels.drawings import draw_cityscapes
 from monai_iels.images import IGNORED, as_mask
 
 _FOLDERS = {"training": "train", "validation": "val"}

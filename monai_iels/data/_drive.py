@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from iels_drawings.drive import draw_drive
 from monai_iels.data._cache import write_image
 from monai_iels.data._cases import Datalists, pair
 from monai_iels.data._search import Search
 from monai_iels.data._source import Source, generator
+from monai_iels.drawings import draw_drive
 
 _FOLDERS = {"training": "training", "validation": "test"}
 _BRIGHT = {"label": 255, "fov": 255}

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from iels_drawings.dsb2018 import draw_dsb2018
 from monai_iels.data._cache import write_image
 from monai_iels.data._cases import Case, Datalists, split
 from monai_iels.data._problems import Problems
 from monai_iels.data._search import Search, listing
 from monai_iels.data._source import Source, generator
+from monai_iels.drawings import draw_dsb2018
 
 _PROPORTIONS = ((1.0, 1.0), (1.0, 1.0), (1.0, 1.25), (1.0, 1.0), (1.4, 1.4), (2.0, 2.7))
 """Height and width of the synthetic images, in turn, relative to their nominal size: the originals have nine sizes."""

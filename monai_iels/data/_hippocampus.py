@@ -8,10 +8,10 @@ from pathlib import Path
 import nibabel
 import numpy as np
 
-from iels_drawings.hippocampus import draw_hippocampus
 from monai_iels.data._cases import Datalists, pair, split
 from monai_iels.data._search import Search
 from monai_iels.data._source import Source, generator
+from monai_iels.drawings import draw_hippocampus
 
 _FILES = {"image": "imagesTr/{id}.nii.gz", "label": "labelsTr/{id}.nii.gz"}
 

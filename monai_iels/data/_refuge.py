@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from iels_drawings.refuge import draw_refuge
 from monai_iels.data._cache import write_image
 from monai_iels.data._cases import Datalists, complete, put
 from monai_iels.data._search import Search, walk
 from monai_iels.data._source import Source, generator
+from monai_iels.drawings import draw_refuge
 from monai_iels.images import suffixes
 
 _SECTIONS = {"train": "training", "val": "validation", "test": "test"}

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from iels_drawings.wbc import draw_wbc
 from monai_iels.data._cache import write_image
 from monai_iels.data._cases import Datalists, pair, split
 from monai_iels.data._search import Search
 from monai_iels.data._source import Source, generator
+from monai_iels.drawings import draw_wbc
 
 
 def _find(search: Search) -> Datalists:

@@ -10,7 +10,7 @@ posterior to anterior and inferior to superior, which is stretched to the shape 
 import numpy as np
 from scipy import ndimage
 
-from iels_drawings.shapes import Array, Canvas, Numbers, Rng, blend, ridge, soft_step
+from monai_iels.drawings._shapes import Array, Canvas, Numbers, Rng, blend, ridge, soft_step
 
 _BOX = np.array([35.0, 50.0, 35.0])
 

@@ -6,9 +6,9 @@
 import numpy as np
 from scipy import ndimage
 
-from iels_drawings import fundus
-from iels_drawings.fundus import Eye, Vessel
-from iels_drawings.shapes import Array, Rng, blend, soft_step, to_bytes
+from monai_iels.drawings import _fundus as fundus
+from monai_iels.drawings._fundus import Eye, Vessel
+from monai_iels.drawings._shapes import Array, Rng, blend, soft_step, to_bytes
 
 _FIELD_WIDTH = 540 / 565  # diameter of the field of view relative to the width of the image
 _UNTRACED = 0.4  # vessels thinner than this many pixels are left out, or small images would fill up with them

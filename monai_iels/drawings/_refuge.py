@@ -6,9 +6,9 @@
 import numpy as np
 from scipy import ndimage
 
-from iels_drawings import fundus
-from iels_drawings.fundus import Eye, Vessel
-from iels_drawings.shapes import Array, Rng, blend, polar, ridge, soft_step, to_bytes
+from monai_iels.drawings import _fundus as fundus
+from monai_iels.drawings._fundus import Eye, Vessel
+from monai_iels.drawings._shapes import Array, Rng, blend, polar, ridge, soft_step, to_bytes
 
 _FIELD_WIDTH = 0.97  # diameter of the field of view relative to the image
 _DISC_RADIUS = 0.152

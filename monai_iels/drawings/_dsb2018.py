@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import ndimage
 
-from iels_drawings.shapes import Array, Canvas, Rng, polar, ridge, soft_step, to_bytes, union
+from monai_iels.drawings._shapes import Array, Canvas, Rng, polar, ridge, soft_step, to_bytes, union
 
 _LEAST = 3  # nuclei per image, as far as there is room
 _MIN_AREA = 12  # a visible scrap of a covered nucleus below this many pixels is not annotated

@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 from scipy import interpolate, ndimage
 
-from iels_drawings.shapes import Array, Canvas, Numbers
+from monai_iels.drawings._shapes import Array, Canvas, Numbers
 
 _STEP = 0.022  # length of one segment of a vessel
 _CELL = 0.045  # side of the cells that keep vessels apart

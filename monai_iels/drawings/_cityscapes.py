@@ -9,8 +9,8 @@ from functools import partial
 import numpy as np
 from scipy import ndimage
 
-from iels_drawings.shapes import Array, Canvas, Rng, blend, soft_step, to_bytes
-from iels_drawings.street import (
+from monai_iels.drawings._shapes import Array, Canvas, Rng, blend, soft_step, to_bytes
+from monai_iels.drawings._street import (
     BICYCLE,
     BUILDING,
     CAMERA,
@@ -31,7 +31,7 @@ from iels_drawings.street import (
     Street,
     face,
 )
-from iels_drawings.traffic import (
+from monai_iels.drawings._traffic import (
     GLASS,
     paint_bin,
     paint_bus,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy import spatial
 
-from iels_drawings.shapes import Array, Canvas, Numbers, Rng, blend, soft_step
+from monai_iels.drawings._shapes import Array, Canvas, Numbers, Rng, blend, soft_step
 
 # All lengths on the picture are in pixels of a picture of this height.
 REFERENCE_HEIGHT = 256.0

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import ndimage
 
-from iels_drawings.shapes import Array, Canvas, Rng, blend, polar, ridge, soft_step, to_bytes, union
+from monai_iels.drawings._shapes import Array, Canvas, Rng, blend, polar, ridge, soft_step, to_bytes, union
 
 # All lengths in this file are in pixels of an image of this size.
 _REFERENCE_SIZE = 120.0

@@ -5,8 +5,8 @@
 
 import numpy as np
 
-from iels_drawings.shapes import Array, Numbers, blend, soft_step
-from iels_drawings.street import (
+from monai_iels.drawings._shapes import Array, Numbers, blend, soft_step
+from monai_iels.drawings._street import (
     BUS,
     CAR,
     DYNAMIC,
