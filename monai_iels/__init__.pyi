@@ -53,6 +53,7 @@ from monai_iels.transforms import GrowLabel as GrowLabel
 from monai_iels.transforms import GrowLabelD as GrowLabelD
 from monai_iels.transforms import GrowLabeld as GrowLabeld
 from monai_iels.transforms import GrowLabelDict as GrowLabelDict
+from monai_iels.transforms import LabelErrord as LabelErrord
 from monai_iels.transforms import MarkovLabel as MarkovLabel
 from monai_iels.transforms import MarkovLabelD as MarkovLabelD
 from monai_iels.transforms import MarkovLabeld as MarkovLabeld

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any
+from functools import reduce
+from typing import Any, TypeAlias
 
 from monai.config import KeysCollection, NdarrayOrTensor
 from monai.transforms import MapTransform
@@ -47,6 +48,7 @@ __all__ = [
     "GrowLabelD",
     "GrowLabelDict",
     "GrowLabeld",
+    "LabelErrord",
     "MarkovLabelD",
     "MarkovLabelDict",
     "MarkovLabeld",
@@ -69,6 +71,9 @@ __all__ = [
     "WobbleLabelDict",
     "WobbleLabeld",
 ]
+
+
+_Error: TypeAlias = Callable[[NdarrayOrTensor], NdarrayOrTensor]
 
 
 class _EachKey(MapTransform):
@@ -202,6 +207,51 @@ class _LabelErrord(_EachKey):
     def __init__(self, keys: KeysCollection, *args: Any, allow_missing_keys: bool = False, **kwargs: Any) -> None:
         super().__init__(keys, allow_missing_keys)
         self.transform = self.array(*args, **kwargs)
+
+
+class LabelErrord(_EachKey):
+    """Apply one error, or several in order, to the labels of each key; this is what ``label_error`` of a bundle means.
+
+    Args:
+        keys: keys of the labels.
+        error: None for no error, a transform of a label ``(1, *spatial)`` such as ``CorruptLabel``, any other callable,
+            or a list of them.
+        ignore_index: a number that stands for no class. The transforms of this package keep pixels that have it; any
+            other callable is called with the label as it is.
+        allow_missing_keys: do not raise an exception if a key is missing.
+
+    Raises:
+        TypeError: if an error is not callable.
+
+    Example:
+        >>> import torch
+        >>> from monai_iels import GrowLabel, LabelErrord
+        >>> label = torch.tensor([[0, 0, 1, 1, 1, 0, 0, 255]])
+        >>> LabelErrord("label", [GrowLabel(1.0), lambda x: 2 * x], ignore_index=255)({"label": label})
+        {'label': tensor([[  0,   2,   2,   2,   2,   2,   0, 510]])}
+    """
+
+    backend = LabelTransform.backend
+
+    def __init__(
+        self,
+        keys: KeysCollection,
+        error: _Error | Sequence[_Error] | None,
+        ignore_index: int | None = None,
+        allow_missing_keys: bool = False,
+    ) -> None:
+        super().__init__(keys, allow_missing_keys)
+        errors = [] if error is None else error if isinstance(error, list | tuple) else [error]
+        for each in errors:
+            if not callable(each):
+                raise TypeError(
+                    f"`error` must be a transform such as CorruptLabel, a list of them, or None, got {each!r}."
+                )
+        self.errors = [each.keeping(ignore_index) if isinstance(each, LabelTransform) else each for each in errors]
+
+    def transform(self, label: NdarrayOrTensor) -> NdarrayOrTensor:
+        """Return the label with all errors."""
+        return reduce(lambda wrong, error: error(wrong), self.errors, label)
 
 
 class CocoLabeld(_LabelErrord):
