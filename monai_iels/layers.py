@@ -47,6 +47,8 @@ class _EvolutionLayer(nn.Module):
             raise ValueError(
                 f"Expected one of `dt` with `steps`, `gain` or `reach`, got {' and '.join(given) or 'none of them'}."
             )
+        if gain == 1 or reach == 0:  # off
+            dt, steps, gain, reach = 1.0, 0, None, None
         if dt is not None and steps is None:
             raise ValueError("Expected `steps`, the number of steps of `dt`.")
         self.spatial_dims = _spatial_dims(spatial_dims, self.evolution)
@@ -111,7 +113,7 @@ class _EvolutionLayer(nn.Module):
         if self.evolution.order != 1:
             raise ValueError(f"Expected `gain` for {self.evolution}, got `reach`, which is for outlines that move.")
         if isinstance(reach, str) or not 0 < reach < float("inf"):
-            raise ValueError(f"Expected `reach` > 0, in the unit of `spacing`, got {reach}.")
+            raise ValueError(f"Expected `reach` >= 0, in the unit of `spacing`, got {reach}.")
         if steps is None:
             spacing = spacing_per_axis(self.evolution.spacing, self.spatial_dims or 1)
             steps = math.ceil(reach / (_PART_OF_A_PIXEL * min(spacing)))
@@ -119,7 +121,7 @@ class _EvolutionLayer(nn.Module):
 
     def _check_gain(self, gain: float) -> float:
         if isinstance(gain, str) or not 1 < gain < float("inf"):
-            raise ValueError(f"Expected `gain` > 1, got {gain}.")
+            raise ValueError(f"Expected `gain` >= 1, got {gain}.")
         if self.evolution.gain(self.direction, 1, self.spatial_dims or _DIMS_OF_GAIN) is None:
             raise ValueError(f"Expected `reach` or `dt` for {self.evolution}, whose gain is not known, got `gain`.")
         return gain
@@ -167,9 +169,9 @@ class InverseEvolutionLayer(_EvolutionLayer):
         evolution: the equation, such as ``HeatDiffusion()``.
         dt: time step, positive: the layer itself turns it around.
         steps: number of steps, the paper's number of layers; 0 leaves the logits alone.
-        gain: instead of ``dt``, the largest amplification of any detail; 15 is a good choice.
+        gain: instead of ``dt``, the largest amplification of any detail; 15 is a good choice, 1 turns the layer off.
         reach: instead of ``dt``, how far outlines move, in the unit of the evolution's ``spacing``; 6 pixels is a good
-            choice. By default in steps of a tenth of a pixel.
+            choice, 0 turns the layer off. By default in steps of a tenth of a pixel.
         spatial_dims: number of spatial dimensions of the logits. Set it to 3 for volumes if ``gain`` is given, because
             the time step of a gain depends on it. By default the number of values of ``spacing``; if that is one
             number, 2 with ``gain``, and any without it.

@@ -305,8 +305,8 @@ def test_a_reach_is_how_far_an_outline_moves():
         ({"dt": 0.1}, "Expected `steps`, the number of steps of `dt`"),
         ({"dt": 0.1, "steps": 2, "gain": 15}, "got dt and gain"),
         ({"gain": 15, "reach": 2}, "got gain and reach"),
-        ({"gain": 1}, "Expected `gain` > 1, got 1"),
-        ({"gain": "15"}, "Expected `gain` > 1, got 15"),
+        ({"gain": 0.5}, "Expected `gain` >= 1, got 0.5"),
+        ({"gain": "15"}, "Expected `gain` >= 1, got 15"),
         ({"reach": 2}, r"Expected `gain` for HeatDiffusion\(spacing=2.0\), got `reach`"),
     ],
 )
@@ -315,8 +315,29 @@ def test_a_strength_is_given_in_one_way(arguments, message):
         InverseEvolutionLayer(HeatDiffusion(2.0), **arguments)
     with pytest.raises(ValueError, match="Expected `reach` or `dt` for ConvexCurveMotion"):
         InverseEvolutionLayer(ConvexCurveMotion(), gain=15)
-    with pytest.raises(ValueError, match="Expected `reach` > 0"):
+    with pytest.raises(ValueError, match="Expected `reach` >= 0"):
         InverseEvolutionLayer(ConvexCurveMotion(), reach=-1)
+
+
+@every_evolution
+@pytest.mark.parametrize("strength", [{"gain": 1}, {"gain": 1, "steps": 20}, {"reach": 0}, {"reach": 0.0, "steps": 5}])
+def test_a_gain_of_1_and_a_reach_of_0_turn_a_layer_off(evolution, strength):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        layer = InverseEvolutionLayer(evolution, **strength)
+    for u in (field(1, 3, 12, 12), field(1, 3, 6, 6, 6)):
+        assert layer(u) is u
+    assert layer.is_idle
+    assert layer.steps == 0
+    assert set(layer.gains().values()) <= {1.0}
+    assert repr(layer).startswith(f"InverseEvolutionLayer({evolution}, dt=1, steps=0")
+
+
+def test_zero_steps_turn_a_layer_off_beside_a_gain_or_a_reach():
+    for evolution, strength in ((HeatDiffusion(2.0), {"gain": 15}), (ConvexCurveMotion(), {"reach": 2})):
+        layer, u = InverseEvolutionLayer(evolution, steps=0, **strength), field(1, 3, 12, 12)
+        assert layer.is_idle
+        assert layer(u) is u
 
 
 @both_layers
