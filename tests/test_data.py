@@ -92,6 +92,11 @@ def real(name):
     return folder
 
 
+def labels(values, ignored=(), reader=GREY, key="label"):
+    """Return how a training loads labels."""
+    return [LoadFiled(key, reader), LabelValuesd(key, values, ignored)]
+
+
 def snapshot(root):
     return {str(p.relative_to(root)): p.read_bytes() for p in sorted(root.rglob("*")) if p.is_file()}
 
@@ -371,7 +376,7 @@ def test_a_value_that_is_no_label_id(copy, tmp_path):
     assert f"{file.name} (77)" in problem.problem
     cases = read_cityscapes(root, cache_dir=tmp_path)
     with pytest.raises(DataError, match=r"_gtFine_labelTrainIds\.png \(77\)"):
-        check_labels(cases, ["label"], GREY, SOURCES["cityscapes"].values, SOURCES["cityscapes"].ignored)
+        check_labels(cases, labels(SOURCES["cityscapes"].values, SOURCES["cityscapes"].ignored))
 
 
 def test_drawn_streets_have_the_official_classes(tmp_path):
@@ -1402,7 +1407,7 @@ def labels_of(folder, values):
 def test_all_labels_with_stray_values_are_named_with_what_accepts_them(tmp_path):
     datalists = labels_of(tmp_path, {"a.png": [1], "b.png": [255], "c.png": [1, 254], "d.png": [0]})
     with pytest.raises(DataError) as caught:
-        check_labels(datalists, ["label"], GREY, [0, 255])
+        check_labels(datalists, labels([0, 255]))
     (problem,) = caught.value.problems
     assert problem.file == str(tmp_path / "labels")
     assert set(re.findall(r"(\w+\.png) \(([\d, ]+)\)", problem.problem)) == {("a.png", "1"), ("c.png", "1, 254")}
@@ -1411,21 +1416,21 @@ def test_all_labels_with_stray_values_are_named_with_what_accepts_them(tmp_path)
     assert lines == [[0, [255, 1, 254]], [0, 255, 1, 254]]
     assert "--num_classes 4" in problem.remedy
     for line in lines:
-        check_labels(datalists, ["label"], GREY, line)
+        check_labels(datalists, labels(line))
 
 
 def test_a_wrong_guess_of_the_values_is_answered_with_the_right_ones(tmp_path):
     datalists = labels_of(tmp_path, {"a.png": [0, 128, 255], "b.png": [0, 128]})
     with pytest.raises(DataError, match=r"all 2 files .* 127 is in no file.* label_values: \[0, 128, 255\]"):
-        check_labels(datalists, ["label"], GREY, [0, 127, 255])
-    check_labels(datalists, ["label"], GREY, [0, 128, 255])
+        check_labels(datalists, labels([0, 127, 255]))
+    check_labels(datalists, labels([0, 128, 255]))
 
 
 def test_ignored_values_are_not_stray_and_become_255(tmp_path):
     datalists = labels_of(tmp_path, {"a.png": [1], "b.png": [7, 255], "c.png": [0]})
-    check_labels(datalists, ["label"], GREY, [0, 1], ignored=[7, 255])
+    check_labels(datalists, labels([0, 1], [7, 255]))
     with pytest.raises(DataError, match="values other than 0, 1 and, for ignored pixels, 7: b") as caught:
-        check_labels(datalists, ["label"], GREY, [0, 1], ignored=[7])
+        check_labels(datalists, labels([0, 1], [7]))
     assert '--ignored_values "[7, 255]"' in str(caught.value)
     loaded = LoadFiled("label", GREY)({"label": str(tmp_path / "labels" / "b.png")})
     label = LabelValuesd("label", [0, 1], ignored=[7, 255])(loaded)["label"]
@@ -1451,7 +1456,7 @@ def test_impossible_ignored_values(values, ignored, sentence):
 def test_many_stray_values_are_not_proposed_as_classes(tmp_path):
     datalists = labels_of(tmp_path, {"a.png": range(9), "b.png": [255], "c.png": [0]})
     with pytest.raises(DataError, match="8 different values, as in a mask that was resized") as caught:
-        check_labels(datalists, ["label"], GREY, [0, 255])
+        check_labels(datalists, labels([0, 255]))
     assert "--label_values" not in str(caught.value)
 
 
@@ -1459,7 +1464,7 @@ def test_many_stray_values_are_not_proposed_as_classes(tmp_path):
 def test_a_few_stray_values_are_proposed_as_classes(strays, proposed, tmp_path):
     datalists = labels_of(tmp_path, {"a.png": strays, "b.png": [255], "c.png": [0]})
     with pytest.raises(DataError) as caught:
-        check_labels(datalists, ["label"], GREY, [0, 255])
+        check_labels(datalists, labels([0, 255]))
     assert ("--num_classes 7;" in str(caught.value)) is proposed
 
 
@@ -1469,16 +1474,17 @@ def test_fractions_are_not_proposed_as_classes(tmp_path):
         nibabel.save(nibabel.Nifti1Image(label, np.eye(4)), tmp_path / f"{number}.nii")
     datalists = {"training": [{"label": str(tmp_path / f"{number}.nii")} for number in range(2)]}
     with pytest.raises(DataError, match=r"1\.nii \(0\.5\)\. These are 1 different values, as in a mask"):
-        check_labels(datalists, ["label"], NibabelReader(), [0, 1])
+        check_labels(datalists, labels([0, 1], reader=NibabelReader()))
 
 
 def test_only_label_keys_are_checked_and_unreadable_labels_are_named_too(tmp_path):
     datalists = labels_of(tmp_path, {"a.png": [7], "b.png": [255], "c.png": [0]})
-    check_labels(datalists, [], GREY, [0, 255])
-    check_labels(datalists, ["fov"], GREY, [0, 255])
+    check_labels(datalists, [])
+    check_labels(datalists, labels([0, 255], key="fov"))
+    check_labels(datalists, [LoadFiled("label", GREY)])
     truncate(tmp_path / "labels" / "b.png")
     with pytest.raises(DataError, match=r"(?s)b\.png: the file is truncated.*a\.png \(7\)"):
-        check_labels(datalists, ["label"], GREY, [0, 255])
+        check_labels(datalists, labels([0, 255]))
 
 
 @pytest.mark.parametrize(
@@ -1812,7 +1818,7 @@ def test_a_mistake_with_files_of_your_own(name, tmp_path):
     labels_of(tmp_path, {f"c{number}.png": [255] for number in range(4)})
     damage(tmp_path / "images" / "c1.png", tmp_path / "labels" / "c1.png")
     with pytest.raises(DataError, match=sentence) as caught:
-        check_labels(paired_datalists(tmp_path), ["label"], GREY, [0, 255])
+        check_labels(paired_datalists(tmp_path), labels([0, 255]))
     assert len(str(caught.value).splitlines()) == len(caught.value.problems)
     str(caught.value).encode("utf-8")
 

@@ -15,7 +15,7 @@ from monai.data import ITKReader, MetaTensor, NibabelReader, NumpyReader, PILRea
 from PIL import Image
 
 from monai_iels import images
-from monai_iels.data import DataError, LabelValuesd, check_files, paired_datalists
+from monai_iels.data import DataError, LabelValuesd, LoadFiled, check_files, paired_datalists
 from monai_iels.images import Format, Header
 
 FILES = [*images.suffixes(2), *images.suffixes(3)]
@@ -239,10 +239,11 @@ def test_a_new_format_is_one_class(tmp_path, monkeypatch):
     assert images.header(file).shape == (4, 5, 6)
     cases = paired_datalists(tmp_path, "images/{id}.toy", "labels/{id}.toy")
     reader = reader_of(file)
-    assert not check_files(cases, ["label"], reader, reader, [0, 1])
+    loading = [LoadFiled(["image", "label"], reader), LabelValuesd("label", [0, 1])]
+    assert not check_files(cases, loading)
     assert LabelValuesd("label", [0, 1])({"label": images.read(file, reader)})["label"].unique().tolist() == [1]
     file.write_bytes(file.read_bytes()[:-3])
-    (problem,) = check_files(cases, ["label"], reader, reader, [0, 1])
+    (problem,) = check_files(cases, loading)
     assert str(problem) == f"{file}: the file is truncated. Copy it again."
     file.write_bytes(b"")
     with pytest.raises(DataError, match="the file is empty"):

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Hashable, Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -12,14 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 from monai.config import KeysCollection
-from monai.data import ImageReader
-from monai.transforms import MapTransform
+from monai.transforms import MapTransform, Transform
 from monai.utils import ensure_tuple
-from tqdm import tqdm
 
-from monai_iels.data._cases import Datalists, all_files
-from monai_iels.data._images import read_file
-from monai_iels.data._problems import DataError, Problem, Problems
+from monai_iels.data._problems import DataError, Problem
 from monai_iels.images import IGNORED
 
 _FEW = 5  # more stray values than these are not classes
@@ -27,11 +22,11 @@ Values = Sequence[int | Sequence[int]]
 """For each class, background first, the value or values that stand for it in a label file."""
 
 
-class LabelValues:
-    """The values that stand for each class in a label file.
+class LabelValues(Transform):
+    """Replace the values of a label file by class numbers, and refuse any other value.
 
     Args:
-        values: for each class, background first, one value or a list of them.
+        values: for each class, background first, the value or list of values that stand for it: ``[0, [1, 255]]``.
         ignored: values of pixels to leave out; they become :data:`IGNORED`.
 
     Raises:
@@ -39,8 +34,8 @@ class LabelValues:
             there are more classes than :data:`IGNORED`.
 
     Example:
-        >>> LabelValues([0, (1, 255)]).classes
-        [(0,), (1, 255)]
+        >>> LabelValues([0, [1, 255]], ignored=[7])(torch.tensor([0, 1, 255, 7]))
+        tensor([  0,   1,   1, 255])
     """
 
     def __init__(self, values: Values, ignored: Sequence[int] = ()) -> None:
@@ -64,6 +59,21 @@ class LabelValues:
             raise ValueError(
                 f"ignored_values: {both[0]} also stands for a class in label_values; keep it in one of them"
             )
+
+    def __call__(self, label: Any) -> Any:
+        """Return a label of ``0 .. classes - 1``, and :data:`IGNORED`.
+
+        Raises:
+            DataError: with the name of the file and its other values.
+        """
+        if strays := self.strays(np.asarray(label)):
+            file = getattr(label, "meta", {}).get("filename_or_obj", "label")
+            problem = f"the mask has the values {first_few(strays)}, but only {self} stand for classes"
+            raise DataError(Problem("values", str(file), problem))
+        classes = torch.zeros_like(label)
+        for number, values in [*enumerate(self.classes), (IGNORED, self.ignored)]:
+            classes[torch.isin(torch.as_tensor(label), torch.tensor(values))] = number
+        return classes
 
     def strays(self, pixels: np.ndarray) -> list[float]:
         """Return the values that stand for no class and are not ignored, sorted."""
@@ -96,23 +106,23 @@ class LabelValues:
         if not absent or len(numbers) > _FEW or any(value % 1 for value in present):
             return ""
         return (
-            f"The files have the values {', '.join(map(str, numbers))}; {_first_few(absent)} is in no file. "
+            f"The files have the values {', '.join(map(str, numbers))}; {first_few(absent)} is in no file. "
             f"List them in the order of the classes, for example label_values: {numbers}, num_classes: {len(numbers)}."
         )
 
 
-def _first_few(values: Sequence[float]) -> str:
+def first_few(values: Sequence[float]) -> str:
     """Return the first few numbers as text.
 
     Example:
-        >>> _first_few([1.0, 2.5, 3.0, 4.0, 5.0, 6.0])
+        >>> first_few([1.0, 2.5, 3.0, 4.0, 5.0, 6.0])
         '1, 2.5, 3, 4, 5, ...'
     """
     return ", ".join(f"{value:g}" for value in values[:5]) + (", ..." if len(values) > 5 else "")
 
 
 class LabelValuesd(MapTransform):
-    """Replace the values of a label file by class numbers, and refuse any other value.
+    """Replace the values of label files by class numbers; see :class:`LabelValues`.
 
     Args:
         keys: keys of the labels.
@@ -131,17 +141,10 @@ class LabelValuesd(MapTransform):
         self.values = LabelValues(values, ignored)
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
-        """Return the case with labels of ``0 .. classes - 1``, and :data:`IGNORED`."""
+        """Return the case with class numbers for labels."""
         case = dict(data)
         for key in self.key_iterator(case):
-            label = case[key]
-            if strays := self.values.strays(np.asarray(label)):
-                file = getattr(label, "meta", {}).get("filename_or_obj", f"the label under '{key}'")
-                problem = f"the mask has the values {_first_few(strays)}, but only {self.values} stand for classes"
-                raise DataError(Problem("values", str(file), problem))
-            case[key] = torch.zeros_like(label)
-            for number, values in [*enumerate(self.values.classes), (IGNORED, self.values.ignored)]:
-                case[key][torch.isin(torch.as_tensor(label), torch.tensor(values))] = number
+            case[key] = self.values(case[key])
         return case
 
 
@@ -164,43 +167,3 @@ class SetAsideIgnoredd(MapTransform):
         for key in self.key_iterator(case):
             case[key] = torch.where(case[key] != IGNORED, case[key], 0)
         return case
-
-
-def check_labels(
-    datalists: Datalists, keys: Sequence[str], reader: ImageReader, values: Values, ignored: Sequence[int] = ()
-) -> None:
-    """Read every label as a training does, and name all files with values that stand for no class.
-
-    Args:
-        datalists: the cases of each section.
-        keys: keys of the labels.
-        reader: reads a label.
-        values: for each class, background first, the value or values that stand for it.
-        ignored: values of pixels to leave out.
-
-    Raises:
-        DataError: with all these files, their values, and the ``label_values`` that would accept them.
-    """
-    find_strays(all_files(datalists, keys), reader, values, ignored).raise_if_any()
-
-
-def find_strays(files: Sequence[str], reader: ImageReader, values: Values, ignored: Sequence[int] = ()) -> Problems:
-    """Return which label files cannot be read, and, as one problem, which have values that stand for no class."""
-    known, problems = LabelValues(values, ignored), Problems()
-    strays: dict[str, list[float]] = {}
-    present: set[float] = set()
-    for file in tqdm(files, desc="Checking labels", unit="file", disable=None if files else True):
-        with problems.collect():
-            pixels = read_file(file, reader).numpy()
-            if found := known.strays(pixels):
-                strays[file] = found
-                present.update(np.unique(pixels).tolist())
-    if strays:
-        folder = os.path.commonpath([os.path.dirname(file) for file in strays])
-        named = ", ".join(f"{os.path.relpath(file, folder)} ({_first_few(found)})" for file, found in strays.items())
-        problem = f"{len(strays)} of {len(files)} files have values other than {known}: {named}"
-        remedy = known.how_to_accept(sorted(set(chain(*strays.values()))))
-        if len(strays) == len(files) > 1 and (guess := known.how_to_correct(sorted(present))):
-            problem, remedy = f"all {len(files)} files have values other than {known}", guess
-        problems.add("values", folder, problem, remedy)
-    return problems
