@@ -62,7 +62,7 @@ def check_rules(
     """Refuse a value that would fail late, or go wrong without a word.
 
     Args:
-        rules: one per key.
+        rules: one per key; those of keys without a value hold.
         values: all settings.
         name: returns what people call a key.
 
@@ -70,7 +70,7 @@ def check_rules(
         ValueError: for the first one.
     """
     for key, rule in rules.items():
-        if not rule.holds(values[key], values):
+        if key in values and not rule.holds(values[key], values):
             raise ValueError(f"{name(key)} must be {rule.words.format(**values)}, got {values[key]!r}")
 
 
@@ -116,15 +116,6 @@ def number(above: float, words: str = "a number above {}") -> Rule:
     return Rule(lambda value, _: is_above(value, above), words.format(above))
 
 
-def _one_or_per_axis(holds: Callable[[Any], bool], words: str) -> Rule:
-    def fits(value: Any, settings: Mapping[str, Any]) -> bool:
-        if isinstance(value, list):
-            return each(holds, value) and len(value) == settings["spatial_dims"]
-        return holds(value)
-
-    return Rule(fits, f"{words}, or {{spatial_dims}} of them, one per axis")
-
-
 def _are_whole(values: Any, count: int, least: int) -> bool:
     return each(lambda value: is_whole(value, least), values) and len(values) == count
 
@@ -158,7 +149,6 @@ def is_model_name(value: Any) -> bool:
 _SWITCH = Rule(lambda value, _: isinstance(value, bool), "true or false")
 _TEXT = Rule(lambda value, _: is_text(value), "text in quotes")
 _PATH = Rule(lambda value, _: is_text(value) and not value.startswith("~"), "a path that is written out, without ~")
-_FROM_ZERO = Rule(lambda value, _: is_number(value, 0), "a number from 0")
 
 NETWORK: dict[str, Rule] = {
     "spatial_dims": Rule(lambda value, _: value in (2, 3), "2 or 3"),
@@ -178,28 +168,25 @@ NETWORK: dict[str, Rule] = {
 """Keys that training and prediction share."""
 
 TRAINING = NETWORK | {
-    **dict.fromkeys(("epochs", "batch_size", "repeats", "lr_step", "in_channels"), whole_number(1)),
-    **dict.fromkeys(("seed", "split_seed", "iel_warmup", "iel_steps", "num_workers", "bite_count"), whole_number(0)),
-    **dict.fromkeys(("learning_rate", "iel_dt"), number(0)),
-    **dict.fromkeys(("hull_components", "noise_shared"), _SWITCH),
-    **dict.fromkeys(("dice_weight", "bite_radius", "hull_radius", "repair_radius"), _FROM_ZERO),
+    **dict.fromkeys(("epochs", "batch_size", "lr_scheduler#step_size", "network_def#in_channels"), whole_number(1)),
+    **dict.fromkeys(("seed", "datalists#seed", "iel_warmup", "num_workers"), whole_number(0)),
     **dict.fromkeys(("section", "dataset_dir"), _TEXT),
-    **dict.fromkeys(("output_dir", "cache_dir"), _PATH),
+    **dict.fromkeys(("output_dir", "datalists#cache_dir"), _PATH),
+    "learning_rate": number(0),
     "colors": Rule(_are_colors, "{num_classes} lists of red, green and blue, from 0 to 255").or_none(),
     "iel_gain": number(1).or_none(),
     "iel_reach": number(0).or_none(),
-    "ema_decay": Rule(lambda value, _: is_number(value, 0, 1), "a number from 0 to below 1").or_none(),
+    "label_error": Rule(
+        lambda value, _: callable(value) or each(callable, value), "a transform of a label, or a list of them"
+    ).or_none(),
+    "train#average#decay": Rule(lambda value, _: is_number(value, 0, 1), "a number from 0 to below 1").or_none(),
     "val_interval": Rule(
         lambda value, settings: is_whole(value, 1) and value <= settings["epochs"],
         "a whole number from 1 to the {epochs} epochs",
     ),
     "regions": Rule(_are_regions, "groups of classes below {num_classes}, such as [[1,2],[2]]").or_none(),
-    "iel_spacing": _one_or_per_axis(lambda value: is_above(value, 0), "a number above 0"),
-    "noise_fraction": Rule(lambda value, _: is_number(value, 0) and value <= 1, "a number from 0 to 1"),
-    "noise_window": _one_or_per_axis(lambda value: is_whole(value, 1), "a whole number from 1"),
-    "sample_count": whole_number(4),
-    "sample_size": whole_number(24).or_none(),
-    "training_cases": whole_number(1).or_none(),
+    "datalists#count": whole_number(4),
+    "datalists#size": whole_number(24).or_none(),
 }
 """Keys of a training."""
 

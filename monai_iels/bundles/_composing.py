@@ -15,6 +15,11 @@ from monai_iels.data import SOURCES, describe_pairs
 from monai_iels.settings import NETWORK, Rule, check_rules, each, is_text, unknown_key
 
 _CONFIGS = ("train", "evaluate", "inference", "multi_gpu_train")
+_WIDTH = 110
+_STRENGTHS = {
+    "iel_gain": "strength of the layer: the largest amplification of a detail; null trains the network alone",
+    "iel_reach": "strength of the layer: how far outlines move, in pixels; null trains the network alone",
+}
 _FREE_FORM = "#required_packages_version"
 _SAMPLE = "Without `dataset_dir` the bundle uses synthetic images and says so."
 _NO_SAMPLE = "There are no synthetic images of it: set `dataset_dir`."
@@ -64,14 +69,19 @@ def compose(folder: Path, shared: Path) -> dict[str, str]:
     configs = {name: _changed(config, changes) for name, config in configs.items()}
     configs["inference"] = _changed(configs["inference"], of_inference)
     train = configs["train"]
+    for strength in _STRENGTHS:  # heat has a gain, curve motion a reach
+        if f"@{strength}" not in str(train["layer"]):
+            train.pop(strength)
     about = _about_data(file, train["source"], changes, metadata)
     resolver = ConfigParser({**train, "classes": about["classes"], "metadata": metadata})
     configs["metadata"] = resolver.get_parsed_content("metadata")
     is_resized = configs["inference"]["fitting"] or train["spatial_dims"] == 3
     geometry = _GEOMETRY[train["spatial_dims"]] if is_resized else _IN_WINDOWS
     about |= {"name": folder.name, "quality": quality, "geometry": geometry, **_about_network(train)}
-    texts = {f"configs/{name}.json": json.dumps(config, indent=4) + "\n" for name, config in configs.items()}
+    texts = {f"configs/{name}.json": _as_json(config) + "\n" for name, config in configs.items()}
     shown = {key: _shown(value) for key, value in train.items()}
+    rows = [f"| `{key}` | {shown[key]} | {meaning} |\n" for key, meaning in _STRENGTHS.items() if key in train]
+    about["strength"] = "".join(rows)
     page = (shared / "README.md").read_text("utf-8")
     texts["docs/README.md"] = page.format(**about, metadata=configs["metadata"], config=shown)
     texts["docs/data_license.txt"] = "{title}\n\n{terms}\n\nThe data are not part of this bundle.\n".format(**about)
@@ -93,6 +103,21 @@ def _changed(config: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, An
     parser = ConfigParser(config)
     parser.update({key: value for key, value in changes.items() if key.partition("#")[0] in config})
     return {key: value for key, value in parser.get().items() if key != ConfigParser.meta_key}
+
+
+def _as_json(value: Any, indent: int = 0) -> str:
+    """Return a value as JSON, each part on one line where it fits, as a person would write it."""
+    flat = json.dumps(value)
+    is_short = len(flat) + indent <= _WIDTH and not (indent == 0 and isinstance(value, Mapping))
+    if is_short or not isinstance(value, Mapping | list):
+        return flat
+    inner = indent + 2
+    if isinstance(value, Mapping):
+        parts = [f"{json.dumps(key)}: {_as_json(part, inner)}" for key, part in value.items()]
+    else:
+        parts = [_as_json(part, inner) for part in value]
+    begin, end = "{}" if isinstance(value, Mapping) else "[]"
+    return begin + "\n" + ",\n".join(" " * inner + part for part in parts) + "\n" + " " * indent + end
 
 
 def _shown(value: Any) -> Any:

@@ -42,8 +42,7 @@ def check_data(bundle: Path, root: PathLike, cache_dir: PathLike | None = None) 
     problems, datalists = Problems(), {}
     with problems.collect():
         datalists = list_data(parser)
-    names = ("label_keys", "image_reader", "label_reader", "label_values", "ignored_values")
-    problems += check_files(datalists, *map(parser.get_parsed_content, names))
+    problems += check_files(datalists, parser.get_parsed_content("loading"))
     return make_report(parser["source"], root, datalists, problems, {})
 
 
@@ -61,5 +60,7 @@ def composed_config(bundle: Path, root: PathLike, cache_dir: PathLike | None = N
     if can_compose and compose(bundle, shared)["configs/train.json"] != file.read_text("utf-8"):
         raise ValueError(f"{source} was changed: run monai-iels bundle compose {bundle.parent} again")
     parser = ConfigParser(ConfigParser.load_config_file(file))
-    parser.update({"bundle_root": str(bundle), "dataset_dir": str(root), "cache_dir": cache_dir})
+    parser.update({"bundle_root": str(bundle), "dataset_dir": str(root)})
+    if "datalists#cache_dir" in parser:  # not where the user's own list needs none
+        parser["datalists#cache_dir"] = cache_dir
     return parser

@@ -16,7 +16,7 @@ from monai_iels.runs._keys import NOT_SETTINGS
 logger = logging.getLogger(__name__)
 
 CASES = "cases_digest"
-_WHERE = {"bundle_root", "cache_dir", "dataset_dir", "device", "output_dir"}
+_WHERE = {"bundle_root", "dataset_dir", f"datalists{ID_SEP_KEY}cache_dir", "device", "output_dir"}
 _HOW_LONG = {"epochs", "num_workers", "val_interval"}
 _MAY_CHANGE = _WHERE | _HOW_LONG
 
@@ -41,7 +41,7 @@ def check_resumed(folder: RunFolder, config: Mapping[str, Any]) -> None:
     refused = []
     for key in sorted((before.keys() & now.keys()) - NOT_SETTINGS - {CASES}):
         for place, old, new in _differences(key, before[key], now[key]):
-            if key not in _MAY_CHANGE:
+            if _MAY_CHANGE.isdisjoint((key, place)):
                 refused.append(f"{place} was {old!r} and is now {new!r}")
             else:
                 logger.info(f"Resuming with another {place}: {new!r}, before {old!r}.")

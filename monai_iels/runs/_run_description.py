@@ -37,12 +37,12 @@ def describe_run(
         network: the network that is trained.
         datalists: all cases; those that training and evaluation use are read, to know their contents again.
     """
-    used = {name: cases for name, cases in datalists.items() if name in ("training", "validation", settings["section"])}
+    used = {name: cases for name, cases in datalists.items() if name in ("training", "validation")}
     digests = {name: fingerprint({name: cases}) for name, cases in used.items()}
     parameters: dict[str, Any] = {}
     for key, value in settings.items():
         parameters[key] = value if is_plain(value) or isinstance(value, str) else json.dumps(value)
-    parameters |= {"evolution": repr(layer.evolution), "iel_dt": layer.dt, "iel_steps": layer.steps}
+    parameters |= {"evolution": repr(layer.evolution), "layer_dt": layer.dt, "layer_steps": layer.steps}
     gain = layer.gains().get(settings["spatial_dims"])
     if gain is not None:
         parameters["gain"] = f"{gain:.3g}"
@@ -68,29 +68,21 @@ def _note(parameters: Mapping[str, Any]) -> str:
     """Return a description of a run in plain words."""
     folder = RunFolder(parameters["output_dir"])
     data = "synthetic images" if parameters["dataset_synthetic"] else parameters["dataset_dir"]
-    steps = parameters["iel_steps"]
-    strength = f"{steps} steps of {parameters['iel_dt']:.3g}"
+    steps = parameters["layer_steps"]
+    strength = f"{steps} steps of {parameters['layer_dt']:.3g}"
     if "gain" in parameters:
         strength += f", gain {parameters['gain']}"
+    error = parameters.get("label_error")
+    errors = "No errors were added to the labels." if error is None else f"Error in each training label: {error}."
     sentences = [
         f"{parameters['network']} with {parameters['network_parameters']:,} parameters, trained on "
         f"**{parameters['source']}** ({data}; cases: {parameters['cases_training']} for training, "
         f"{parameters['cases_validation']} for validation).",
-        _errors_in_labels(parameters),
+        errors,
         f"Layer: {parameters['evolution']}, {strength}." if steps else "No layer.",
         f"\n\nPredict: `python -m monai.bundle run --args_file {folder.inference_arguments} --dataset_dir YOUR_IMAGES`",
     ]
     return " ".join(sentences)
-
-
-def _errors_in_labels(parameters: Mapping[str, Any]) -> str:
-    noise, bites = float(parameters["noise_fraction"]), int(parameters["bite_count"])
-    sentences = [f"{noise:.0%} of each training label is noise."] if noise else []
-    if bites:
-        sentences.append(f"Dents per object of a training label: {bites}, of radius {parameters['bite_radius']}.")
-    if parameters.get("label_error") not in (None, "null"):
-        sentences.append(f"Error in each training label: {parameters['label_error']}.")
-    return " ".join(sentences) or "No noise was added to the labels."
 
 
 def cases_digest(datalists: Datalists) -> str:

@@ -39,9 +39,9 @@ from monai_iels.settings import RUN, TRAINING
 
 logger = logging.getLogger(__name__)
 
-_BUILT_ANEW = {"device", "network", "train", "validate"}  # what evaluation and prediction build for themselves
-_OF_PREDICTION = {"amp", "cache_dir", "dataset_dir", "device", "output_dir", "spatial_keys"}  # its own, or not needed
-_PATHS = ("bundle_root", "output_dir", "dataset_dir", "cache_dir")
+_BUILT_ANEW = {"device", "train", "validate"}  # what evaluation and prediction build for themselves
+_OF_PREDICTION = {"dataset_dir", "output_dir"}  # has its own
+_PATHS = ("bundle_root", "output_dir", "dataset_dir")
 _PASSED_ON = ("pictures", "track", "tracking_uri")  # from a training to its evaluation
 
 
@@ -141,7 +141,7 @@ class Training(BundleRun):
         check_writable(self["output_dir"], "output_dir")
         warn_if_synthetic(self["dataset_dir"])
         epochs, warmup = self["epochs"], self["iel_warmup"]
-        if self["iel_steps"] and warmup >= epochs:
+        if self["layer"].steps and warmup >= epochs:
             logger.warning(
                 f"The layer warms up for {warmup} epochs, but the training has only {epochs}: it never works fully. "
                 f"Lower --iel_warmup, to {epochs // 3} for example."
@@ -157,7 +157,7 @@ class Training(BundleRun):
     def _try_one_case(self) -> None:
         """Send one case through network, layer and loss, to refuse what cannot be trained before anything is moved."""
         self._check_layer()
-        network, loss, device = self["trained_network"].to(self["device"]), self["train#loss"], self["device"]
+        network, loss, device = self["train#network"].to(self["device"]), self["train#loss"], self["device"]
         case = self["train#dataset"][0]
         image, label = (case[key].as_tensor()[None].to(device) for key in ("image", "label"))
         try:
@@ -173,17 +173,17 @@ class Training(BundleRun):
 
     def _check_layer(self) -> None:
         """Refuse a training without its layer, or with one that would see pixels without a label."""
-        kinds = {"layer": InverseEvolutionLayer, "trained_network": nn.Module, "train#loss": nn.Module}
+        kinds = {"layer": InverseEvolutionLayer, "train#network": nn.Module, "train#loss": nn.Module}
         for key, kind in kinds.items():
             if not isinstance(self[key], kind):
                 raise ValueError(f"{key} must be a component of type {kind.__name__}, with _target_, got {self[key]!r}")
         if not self["layer"].steps:
             return
-        is_behind = self._has_layer("trained_network")
+        is_behind = self._has_layer("train#network")
         if is_behind == self._has_layer("train#loss"):
             found = "in both of them" if is_behind else "in neither of them"
             raise ValueError(
-                f"the layer must be in trained_network or in train#loss, it is {found}; choose one, or set iel_steps: 0"
+                f"the layer must be in train#network or in train#loss, it is {found}; choose one, or set layer#steps: 0"
             )
         if self["layer"].needs_image and not is_behind:
             raise ValueError(
@@ -192,7 +192,7 @@ class Training(BundleRun):
             )
         if is_behind and self["ignored_values"]:
             raise ValueError(
-                "with ignored_values the layer must be in the loss, which knows these pixels; set trained_network to "
+                "with ignored_values the layer must be in the loss, which knows these pixels; set train#network to "
                 "'@network_def' and train#loss to monai_iels.IELLoss, as in bundles/cityscapes/dataset.yaml"
             )
 
@@ -229,7 +229,7 @@ class Training(BundleRun):
 
         return LayerPictures(
             self["output_dir"],
-            network=self["validated_network"],
+            network=self["validate#network"],
             layer=layer,
             evolved=loss.evolved if isinstance(loss, IELLoss) else behind,
             inferer=self["validate#inferer"],

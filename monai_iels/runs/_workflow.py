@@ -90,7 +90,7 @@ class BundleRun(ConfigWorkflow):
         self.parser.parse(reset=True)
         known = keys_of(Path(str(self["bundle_root"])), CONFIGS[self.kind])
         check_keys(self.parser.get(), {*known, *self.known_keys}, self.options)
-        check_rules(self.rules, {key: self[key] for key in self.rules})
+        check_rules(self.rules, {key: self[key] for key in self.rules if key in self.parser})
         return super().initialize()  # what was evaluated for the checks, such as the device, is evaluated again
 
     def ready(self) -> None:
@@ -101,8 +101,7 @@ class BundleRun(ConfigWorkflow):
 
     def check_labels(self) -> None:
         """Read every label, and name all that have values of no class."""
-        keys = ("datalists", "label_keys", "label_reader", "label_values", "ignored_values")
-        check_labels(*map(self.__getitem__, keys))
+        check_labels(self["datalists"], self["loading"])
 
     def handler(self, handlers: str, kind: type[Handler]) -> Handler:
         """Return the handler of a kind among those of the config."""
