@@ -11,11 +11,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from monai.bundle import ConfigParser
+
 from monai_iels._files import read_json, write_json
 from monai_iels.run_folder import RunFolder
 from monai_iels.runs import training_config
-from monai_iels.study._definition import Overrides, Study, presets, read_study, slug
+from monai_iels.study._definition import Study, presets, read_study, slug
 from monai_iels.study._folder import StudyFolder, StudySummary
+from monai_iels.study._methods import Overrides, merged
 from monai_iels.tracking import Journal, choose_address, without_secrets
 
 
@@ -79,7 +82,7 @@ class Plan:
             "run_name": f"{slug(variant)}-seed-{seed}",
             "run_tags": {"mlflow.parentRunId": parent, "study.variant": variant, "study.seed": str(seed)},
         }
-        return Training(variant, seed, folder, {**self.shared, **self.study.variants[variant], **own})
+        return Training(variant, seed, folder, merged(self.shared, self.study.variants[variant], own))
 
 
 def make_plan(
@@ -95,6 +98,9 @@ def make_plan(
         raise ValueError(f"--preset: there is no preset '{preset}'; choose from {', '.join(known)}")
     folder = StudyFolder(output_dir)
     config = training_config(study.bundle)
+    parser = ConfigParser(ConfigParser.load_config_file(config))
+    parser.update(known[preset])
+    cache = "datalists#cache_dir"
     several = {} if processes == 1 else {"config_file": [str(config), str(config.with_stem("multi_gpu_train"))]}
     shared = {
         **known[preset],
@@ -103,7 +109,7 @@ def make_plan(
         "bundle_root": str(study.bundle),
         "dataset_dir": dataset_dir if dataset_dir == "synthetic" else os.path.abspath(dataset_dir),
         "output_dir": str(folder.path),
-        "cache_dir": str(folder.cache),
+        **({cache: str(folder.cache)} if cache in parser else {}),  # not where the user's own list needs none
         "tracking_uri": choose_address(tracking_uri, study.bundle, folder.path),
         "experiment_name": f"{study.bundle.name}-{study.name}",
     }
