@@ -19,7 +19,6 @@ from monai_iels import (
     HeatDiffusion,
     InverseEvolutionLayer,
 )
-from monai_iels.evolutions.curvature import CurvatureMotion
 from monai_iels.evolutions.heat import _diffuse
 from monai_iels.operators.marching import _moving
 
@@ -35,7 +34,6 @@ EVOLUTIONS = {
     "heat": HeatDiffusion(2.0),
     "curve motion": ConvexCurveMotion(radii=(2, 4), band=2),
     "curve motion of two regions": ConvexCurveMotion(radii=(2, 4), band=2, regions=((1, 2), (2,))),
-    "curvature motion": CurvatureMotion(),
     "a user's own": Transport(),
 }
 every_evolution = pytest.mark.parametrize("evolution", EVOLUTIONS.values(), ids=EVOLUTIONS.keys())
