@@ -30,14 +30,14 @@ def _is_installed(room: str) -> bool:
 
 
 _ROOM_OF = _read_stub()
-_ROOMS = {room.rpartition(".")[2]: room for room in _ROOM_OF.values()}
+_ROOMS = {room.split(".")[1] for room in _ROOM_OF.values()}
 
 __all__ = sorted(name for name, room in _ROOM_OF.items() if _is_installed(room))
 
 
 def __getattr__(name: str) -> Any:
     if name in _ROOMS:
-        return importlib.import_module(_ROOMS[name])
+        return importlib.import_module(f"{__name__}.{name}")
     if name not in _ROOM_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value = getattr(importlib.import_module(_ROOM_OF[name]), name)

@@ -16,20 +16,6 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-__all__ = [
-    "Spacing",
-    "as_field",
-    "check_dt",
-    "check_spacing",
-    "check_steps",
-    "close",
-    "differences",
-    "faces",
-    "power",
-    "spacing_per_axis",
-    "spatial_axes",
-]
-
 Spacing: TypeAlias = float | Sequence[float]
 """Distance between neighboring pixels: one number for every axis, or one number per axis."""
 

@@ -14,8 +14,6 @@ from torch import Tensor, nn
 from monai_iels.evolutions.base import Evolution, check_evolution
 from monai_iels.grid import check_steps, spacing_per_axis
 
-__all__ = ["ForwardEvolutionLayer", "InverseEvolutionLayer", "apply_layer"]
-
 # Heat layers with a gain of 38 and 237 train, one with 1.3e5 collapsed on WBC.
 _LARGEST_GAIN = 1e3
 # How a gain or a reach is made hardly matters: 20 steps of 0.1 and 11 of 0.2 ended alike. The paper moves outlines by a

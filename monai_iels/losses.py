@@ -18,14 +18,6 @@ from monai_iels.grid import Spacing, as_field, check_spacing, spacing_per_axis, 
 from monai_iels.layers import apply_layer
 from monai_iels.operators.extension import extend
 
-__all__ = [
-    "GradientEnergyLoss",
-    "IELLoss",
-    "LabeledPixelsLoss",
-    "QuasiConcavityLoss",
-    "apply_loss",
-]
-
 Logits: TypeAlias = Tensor | Sequence[Tensor]
 
 

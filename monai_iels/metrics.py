@@ -18,8 +18,6 @@ from torch import Tensor
 
 from monai_iels.operators.hulls import components_of, hull_volume
 
-__all__ = ["ConvexityMetric", "RoughnessMetric", "SetIoUMetric"]
-
 
 class _PropertyMetric(CumulativeIterationMetric):
     """A number that a segmentation has by itself; of the prediction, or of the reference to put next to it."""

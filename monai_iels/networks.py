@@ -13,8 +13,6 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from monai_iels.layers import apply_layer
 
-__all__ = ["IELNet", "apply_to_heads"]
-
 
 class IELNet(nn.Module):
     """Apply ``layer`` to the logits of ``network`` in train mode; in eval mode be the network, bit for bit.

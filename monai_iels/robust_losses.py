@@ -14,14 +14,6 @@ from torch import Tensor, nn
 
 from monai_iels.grid import as_field
 
-__all__ = [
-    "BootstrappedCrossEntropyLoss",
-    "GeneralizedCrossEntropyLoss",
-    "SpatialLabelSmoothingLoss",
-    "StudentTLoss",
-    "SymmetricCrossEntropyLoss",
-]
-
 
 class GeneralizedCrossEntropyLoss(nn.Module):
     r"""Fit labels that may be wrong, :math:`(1 - p_y^q) / q`, with the probability :math:`p_y` of the given label.

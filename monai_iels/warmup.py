@@ -9,8 +9,6 @@ from torch import nn
 
 from monai_iels.layers import InverseEvolutionLayer
 
-__all__ = ["Warmup"]
-
 
 class Warmup:
     """Set the strength of layers for each epoch: off in the first half of the warm-up, growing in the second.

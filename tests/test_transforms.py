@@ -29,23 +29,15 @@ from skimage.morphology import ball, closing, convex_hull_image, disk
 
 from monai_iels import (
     BiteLabel,
-    BiteLabelD,
     BiteLabeld,
-    BiteLabelDict,
     ConvexCurveMotion,
     CorruptLabel,
-    CorruptLabelD,
     CorruptLabeld,
-    CorruptLabelDict,
     Evolution,
     Evolve,
-    EvolveD,
     Evolved,
-    EvolveDict,
     FillHull,
-    FillHullD,
     FillHulld,
-    FillHullDict,
     HeatDiffusion,
     InverseEvolutionLayer,
 )
@@ -150,8 +142,7 @@ class TestEvolve:
         assert ratios == pytest.approx([2, 2], abs=0.1)
         assert errors[-1] < 0.01
 
-    def test_missing_keys_and_aliases(self):
-        assert EvolveD is EvolveDict is Evolved
+    def test_a_missing_key_raises_an_error_unless_it_may_be_missing(self):
         with pytest.raises(KeyError, match="label"):
             Evolved("label", HeatDiffusion(), 0.1, 1)({})
         assert Evolved("label", HeatDiffusion(), 0.1, 1, allow_missing_keys=True)({"x": 1}) == {"x": 1}
@@ -333,8 +324,7 @@ class TestCorruptLabel:
         finally:
             set_track_meta(True)
 
-    def test_aliases_and_missing_keys(self):
-        assert CorruptLabelD is CorruptLabelDict is CorruptLabeld
+    def test_a_missing_key_raises_an_error_unless_it_may_be_missing(self):
         with pytest.raises(KeyError, match="label"):
             CorruptLabeld("label", 2)({})
         assert CorruptLabeld("label", 2, allow_missing_keys=True)({}) == {}
@@ -405,7 +395,6 @@ class TestBiteLabel:
         assert bitten["label"].dtype == torch.uint8
         assert bitten["label"].meta["filename_or_obj"] == "a.png"
         assert bitten["other"] is label
-        assert BiteLabelD is BiteLabelDict is BiteLabeld
         assert BiteLabeld("label", allow_missing_keys=True)({}) == {}
         assert type(BiteLabel()(label.numpy())) is np.ndarray
 
@@ -518,7 +507,6 @@ class TestFillHull:
         assert not torch.equal(filled["label"], label)
         assert filled["label"].dtype == torch.uint8
         assert filled["other"] is label
-        assert FillHullD is FillHullDict is FillHulld
         assert FillHull()(label.bool().numpy()).dtype == bool
 
     def test_wrong_use_is_named(self):

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: monai_iels contributors
 # SPDX-License-Identifier: Apache-2.0
 
-"""Write the pages about the keys of the bundles and about the command line, from their sources."""
+"""Write the pages about the bundles' keys and the command line, and the lists of public names, from their sources."""
 
 import argparse
 import os
@@ -14,14 +14,31 @@ from monai_iels.cli import make_parser
 
 HERE = Path(__file__).parent
 BUNDLES = HERE.parents[1] / "bundles"
+STUB = HERE.parents[1] / "monai_iels" / "__init__.pyi"
+ROOMS = {  # whose public names each page of the core has
+    "evolutions": ["evolutions"],
+    "layers": ["layers", "networks", "warmup"],
+    "losses_metrics": ["losses", "robust_losses", "metrics"],
+    "transforms": ["transforms"],
+}
 
 
 def main() -> None:
-    """Write both pages, if they changed."""
-    for name, text in (("bundles.md", bundles()), ("commands.md", commands())):
+    """Write the pages that changed."""
+    pages = {f"python/{page}.md": with_names(page) for page in ROOMS}
+    for name, text in {**pages, "bundles.md": bundles(), "commands.md": commands()}.items():
         file = HERE / name
         if not file.exists() or file.read_text("utf-8") != text:
             file.write_text(text, encoding="utf-8")
+
+
+def with_names(page: str) -> str:
+    """Return a page of the core with the public names of its rooms, as the stub lists them."""
+    found = re.findall(r"^from monai_iels\.(\w+)\S* import (\w+)", STUB.read_text("utf-8"), re.MULTILINE)
+    names = [name for room in ROOMS[page] for name in sorted(name for other, name in found if other == room)]
+    classes = [f".. autoclass:: {name}\n   :members:\n   :special-members: __call__\n" for name in names]
+    text = (HERE / "python" / f"{page}.md").read_text("utf-8")
+    return re.sub(r"(?<=currentmodule:: monai_iels\n\n).*?(?=```)", "\n".join(classes), text, flags=re.DOTALL)
 
 
 def bundles() -> str:

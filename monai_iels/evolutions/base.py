@@ -12,8 +12,6 @@ from torch import Tensor
 
 from monai_iels.grid import Spacing, as_field, check_dt, check_steps
 
-__all__ = ["Evolution", "check_evolution"]
-
 
 class Evolution(ABC):
     r"""An evolution equation :math:`u_t = F(u)` on fields of shape ``(B, C, *spatial)``.

@@ -20,8 +20,6 @@ from monai_iels.operators.marching import concave, march, moving
 from monai_iels.operators.odds import add_to_groups, log_odds, merge
 from monai_iels.operators.stencil import gradient_norm
 
-__all__ = ["ConvexCurveMotion"]
-
 
 @dataclass
 class ConvexCurveMotion(Evolution):

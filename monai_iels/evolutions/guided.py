@@ -16,8 +16,6 @@ from monai_iels.evolutions.heat import HeatDiffusion
 from monai_iels.grid import Spacing, as_field, check_spacing, spacing_per_axis
 from monai_iels.operators.conductance import conductances, diffuse, flow
 
-__all__ = ["GuidedDiffusion"]
-
 
 @dataclass
 class GuidedDiffusion(Evolution):

@@ -18,8 +18,6 @@ from monai_iels.grid import Spacing, as_field, check_dt, check_spacing, check_st
 from monai_iels.operators.spectral import eigenvalues, from_modes, to_modes
 from monai_iels.operators.stencil import laplacian
 
-__all__ = ["HeatDiffusion"]
-
 # Rounding is amplified, too: at this gain float32 was measured to lose at most 8e-6 of the maximum.
 _LARGEST_GAIN_IN_FLOAT32 = 40.0
 # As many values as a CPU works on at a time.

@@ -14,8 +14,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["ball_size", "chords", "count_within", "near", "share_around"]
-
 # A pixel whose distance is the radius belongs to the ball, also where the product of index and spacing is rounded.
 _ROUNDING = 1e-9
 # On a CPU, sums along this many chords take about as long as Fourier transforms.

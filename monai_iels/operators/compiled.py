@@ -23,8 +23,6 @@ from torch import Tensor
 from monai_iels.operators.balls import ball_size, chords, count_within
 from monai_iels.operators.odds import log_odds
 
-__all__ = ["march", "march_back"]
-
 Array = NDArray[Any]
 
 # If more than this share of the pixels changes sides in a step, all balls are counted again.

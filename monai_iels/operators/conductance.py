@@ -13,8 +13,6 @@ from torch import Tensor
 
 from monai_iels.grid import close, differences, faces, spatial_axes
 
-__all__ = ["conductances", "diffuse", "flow"]
-
 # As many differences of an image are enough for a percentile; sorting all of them would take longer than the steps.
 _SAMPLE = 2**15
 # A conductance of exp(-60) is none; the far smaller ones would be numbers that CPUs compute slowly with.

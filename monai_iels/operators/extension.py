@@ -10,8 +10,6 @@ from torch import Tensor
 
 from monai_iels.grid import spatial_axes
 
-__all__ = ["extend"]
-
 
 def extend(u: Tensor, known: Tensor) -> Tensor:
     """Give each pixel that is not known the value of a known one nearby.

@@ -12,8 +12,6 @@ import numpy as np
 from scipy import ndimage
 from scipy.spatial import ConvexHull
 
-__all__ = ["components_of", "fill_hull", "hull_volume"]
-
 
 def components_of(mask: np.ndarray) -> Iterator[tuple[tuple[slice, ...], np.ndarray]]:
     """Yield the box of each connected component, and the component in it; pixels that touch in a corner are one."""

@@ -21,8 +21,6 @@ from monai_iels.operators.balls import near, share_around
 from monai_iels.operators.odds import add_to_groups, log_odds, log_odds_adjoint, sum_over_groups
 from monai_iels.operators.stencil import add_norm_adjoint, gradient_norm
 
-__all__ = ["concave", "march", "moving"]
-
 _HAS_NUMBA = importlib.util.find_spec("numba") is not None
 # For the backward pass the logits of every fifth step are kept; those between are computed again.
 _KEPT_EVERY = 5

@@ -15,8 +15,6 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-__all__ = ["add_to_groups", "log_odds", "log_odds_adjoint", "merge", "sum_over_groups"]
-
 
 def log_odds(u: Tensor, groups: Sequence[int]) -> Tensor:
     r"""Compute :math:`\log\sum_{k \in G} e^{u_k} - \log\sum_{k \notin G} e^{u_k}` for each group ``G``.

@@ -19,8 +19,6 @@ from torch import Tensor
 
 from monai_iels.grid import Spacing, spacing_per_axis, spatial_axes
 
-__all__ = ["eigenvalues", "from_modes", "to_modes"]
-
 
 def eigenvalues(shape: tuple[int, ...], spacing: Spacing, like: Tensor) -> Tensor:
     r"""Return the Laplacian's eigenvalue for each coefficient of :func:`to_modes`.

@@ -15,8 +15,6 @@ from torch import Tensor
 
 from monai_iels.grid import Spacing, differences, faces, spacing_per_axis, spatial_axes
 
-__all__ = ["add_norm_adjoint", "gradient", "gradient_norm", "laplacian"]
-
 _TINY = 1e-30
 
 

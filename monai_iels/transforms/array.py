@@ -26,18 +26,6 @@ from monai_iels.evolutions.base import Evolution, check_evolution
 from monai_iels.grid import check_dt, check_spacing, check_steps
 from monai_iels.operators.hulls import components_of, fill_hull
 
-__all__ = [
-    "BiteLabel",
-    "CorruptLabel",
-    "Evolve",
-    "FillHull",
-    "LabelError",
-    "LabelTransform",
-    "OpenCloseLabel",
-    "identity_of",
-    "nearest",
-]
-
 
 class Evolve(Transform):
     """Run an evolution on an image or a one-hot label: forward if ``dt`` > 0, backward if ``dt`` < 0.

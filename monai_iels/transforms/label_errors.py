@@ -25,20 +25,6 @@ from scipy import ndimage
 from monai_iels.operators.hulls import components_of
 from monai_iels.transforms.array import LabelError, LabelTransform, identity_of, nearest
 
-__all__ = [
-    "CocoLabel",
-    "CutLabel",
-    "GrowLabel",
-    "MarkovLabel",
-    "MixAnnotators",
-    "OmitObjects",
-    "PolygonLabel",
-    "ScaleLabel",
-    "WobbleLabel",
-    "redrawn",
-    "signed_distance",
-]
-
 measure, _ = optional_import("skimage.measure")
 draw, _ = optional_import("skimage.draw")
 
