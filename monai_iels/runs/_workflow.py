@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import logging
 import re
+import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -26,6 +28,7 @@ logger = logging.getLogger(__name__)
 Handler = TypeVar("Handler")
 
 _ADDRESS = r"(https?|sqlite|postgresql|mysql|mssql|databricks(-uc)?)(\+\w+)?:|databricks$"
+_ARGUMENTS = {"args_file", "bundle_root", "config_file", "known_keys", "logging_file", "meta_file", "workflow_name"}
 _OF_CONFIGS_ALONE = ("init_id", "run_id", "final_id", "run", "tracking")
 
 
@@ -54,7 +57,7 @@ class BundleRun(ConfigWorkflow):
         known_keys: str | Sequence[str],
         **settings: Any,
     ) -> None:
-        settings = {key: as_typed(value) for key, value in settings.items()}
+        settings = {key: as_typed(value) for key, value in {**_unset_by_typing_none(), **settings}.items()}
         if settings.get("tracking") == "mlflow":  # what a training does anyway
             del settings["tracking"]
         for key in _OF_CONFIGS_ALONE:
@@ -109,6 +112,15 @@ class BundleRun(ConfigWorkflow):
         if found is None:
             raise ValueError(f"{handlers} has no {kind.__name__}, which {type(self).__name__} needs; add it")
         return found
+
+
+def _unset_by_typing_none() -> dict[str, None]:
+    """Return the keys that were typed as ``--KEY None``: MONAI drops these, as if they had their defaults."""
+    if Path(sys.argv[0]).parts[-3:] != ("monai", "bundle", "__main__.py"):
+        return {}
+    words = [word for argument in sys.argv[1:] for word in argument.split("=", 1)]
+    typed = {name[2:] for name, value in pairwise(words) if name.startswith("--") and value == "None"}
+    return dict.fromkeys(typed - RUN.keys() - _ARGUMENTS)
 
 
 def check_writable(folder: str, option: str) -> None:
