@@ -113,7 +113,7 @@ def _as_json(value: Any, indent: int = 0) -> str:
         return flat
     inner = indent + 2
     if isinstance(value, Mapping):
-        parts = [f"{json.dumps(key)}: {_as_json(part, inner)}" for key, part in value.items()]
+        parts = [f"{json.dumps(str(key))}: {_as_json(part, inner)}" for key, part in value.items()]
     else:
         parts = [_as_json(part, inner) for part in value]
     begin, end = "{}" if isinstance(value, Mapping) else "[]"
