@@ -41,7 +41,7 @@ def _sentence(error: Exception) -> str | None:
         return f"{error.filename or 'a file'} cannot be read or written ({reason}): {remedy}"
     if isinstance(error, ValueError | OSError | ModuleNotFoundError):
         return str(error)
-    from_server = type(error).__module__.startswith(("mlflow.", "sqlalchemy.", "monai_iels.tracking."))
+    from_server = type(error).__module__.startswith(("mlflow.", "sqlalchemy."))
     return first_line(error) if from_server else None
 
 

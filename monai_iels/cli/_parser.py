@@ -12,6 +12,7 @@ from typing import Any
 import monai_iels
 
 _PRESETS = "paper, full (the bundle as it is), or cpu, which is smaller (default: cpu; with a GPU paper, or else full)"
+_SETS = sorted(file.stem for file in Path(monai_iels.__file__).parent.glob("data/*.yaml"))
 _DATABASE = "address of a tracking server (default: MLFLOW_TRACKING_URI, or the database beside the bundle)"
 _SERVER = "address of the server (default: MLFLOW_TRACKING_URI, or where the training was tracked)"
 _CACHE = "where archives are unpacked (default: your cache folder)"
@@ -56,8 +57,8 @@ def _add_advise(groups: Any) -> None:
     command = _add(groups, "advise", words, "_advise.advise")
     command.add_argument("--root", required=True, type=Path, metavar="DIR", help="folder of the data")
     which = command.add_mutually_exclusive_group()
-    known = "a data set, such as wbc, or the folder of a bundle of your own, such as bundles/mine"
-    which.add_argument("--bundle", help=f"{known} (default: what the folder looks like)")
+    known = f"{', '.join(_SETS)}, or the folder of a bundle of your own (default: what the folder looks like)"
+    which.add_argument("--bundle", help=known)
     which.add_argument("--labels", metavar="FOLDER", help="folder of the labels below DIR, if there is no bundle")
     command.add_argument("--cases", type=int, default=100, help="largest number of labels to look at (default: 100)")
     command.add_argument("--output_dir", type=Path, default=Path("advice"), help="where to write (default: advice)")
@@ -74,10 +75,14 @@ def _add_data(commands: Any) -> None:
     making.add_argument("--count", type=int, default=60, help="number of images over all sections (default: 60)")
     making.add_argument("--seed", type=int, default=0, help="the same seed gives the same bytes (default: 0)")
     making.add_argument("--size", type=int, help="height of the images (default: about that of the originals)")
-    names = "wbc, dsb2018, drive, refuge, hippocampus or cityscapes"
-    for command, more in ((downloading, ""), (checking, "; or the folder of a bundle of your own"), (making, "")):
-        command.add_argument("name", help=names + more)
-        command.add_argument("--root", required=True, metavar="DIR", help="folder of the data set")
+    names = ", ".join(_SETS)
+    for command, name, root in (
+        (downloading, names, "folder where the data set is written"),
+        (checking, f"{names}, or the folder of a bundle of your own", "folder of the data set"),
+        (making, names, "folder where the images are written; it must be empty or new"),
+    ):
+        command.add_argument("name", help=name)
+        command.add_argument("--root", required=True, metavar="DIR", help=root)
 
 
 def _add_bundle(commands: Any) -> None:
@@ -106,19 +111,17 @@ def _add_study(commands: Any) -> None:
 
 
 def _add_registry(commands: Any) -> None:
-    listing = _add(commands, "list", "show what is registered", "_servers.show")
     adding = _add(commands, "register", "register the best weights of a training", "_servers.register")
     moving = _add(commands, "promote", "move an alias to a version", "_servers.promote")
     writing = _add(commands, "export", "write a version back as a checkpoint", "_servers.export")
     for command in (adding, moving, writing):
-        command.add_argument("name")
-    for command in (moving, writing):
-        command.add_argument("version")
-    moving.add_argument("--alias", default="champion")
-    writing.add_argument("file", type=Path)
-    for command in (listing, adding, moving, writing):
-        command.add_argument("--root", default=".", help="output folder of a training")
+        command.add_argument("name", help="name of the registered model, such as cells")
+        command.add_argument("--root", default=".", metavar="DIR", help="output folder of a training (default: .)")
         command.add_argument("--tracking_uri", help=_SERVER)
+    for command in (moving, writing):
+        command.add_argument("version", help="number of the version, such as 1")
+    moving.add_argument("--alias", default="champion", help="name of the alias (default: champion)")
+    writing.add_argument("file", type=Path, help="checkpoint to write, such as cells.pt")
 
 
 def _add_tracking(commands: Any) -> None:

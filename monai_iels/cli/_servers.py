@@ -25,14 +25,6 @@ def _address(options: argparse.Namespace) -> str:
     return address
 
 
-def show(options: argparse.Namespace) -> None:
-    """Print all versions."""
-    with registry.server_in_use(_address(options)):
-        print(f"{'model':<28}{'version':>8}  {'Dice':<8}{'data':<24}aliases")
-        for row in registry.list_versions():
-            print(f"{row.model:<28}{row.version:>8}  {row.dice:<8}{row.data:<24}{', '.join(row.aliases)}")
-
-
 def register(options: argparse.Namespace) -> int:
     """Register the best weights of a training; return 1 if that failed."""
     return 0 if registry.register(options.root, options.name, _address(options)) else 1
@@ -72,6 +64,6 @@ def replay(options: argparse.Namespace) -> int:
         except Exception as error:
             failures += 1
             problem = f"{count} entries could not be delivered to {address} ({first_line(error)})"
-            remedy = "If the server has moved, or wants a password, set --tracking_uri or MLFLOW_TRACKING_URI."
+            remedy = "If the server has moved, set --tracking_uri; if it wants a password, MLFLOW_TRACKING_PASSWORD."
             print(f"{journal.folder}: {problem}. {remedy}", file=sys.stderr)
     return min(failures, 1)

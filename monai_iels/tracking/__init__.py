@@ -10,19 +10,19 @@ Only ``_mlflow.py`` knows MLflow. Another tracker needs one module like it, with
 journal, and in it one method for each kind of entry in ``_entries.py``.
 """
 
-from monai_iels.tracking._addresses import (
-    TrackingError,
-    choose_address,
-    environment,
-    environment_for,
-    local_database,
-    remember_secrets,
-    without_secrets,
-)
+from monai_iels.tracking._addresses import choose_address, environment, local_database, plain_address
 from monai_iels.tracking._delivery_thread import DeliveryThread
 from monai_iels.tracking._journal import JOURNAL, RESUMED, Journal, RunDescription
-from monai_iels.tracking._mlflow import deliver, signed_in
+from monai_iels.tracking._mlflow import deliver
 from monai_iels.tracking._mlflow_pages import how_to_look
+
+remember_secrets = without_secrets = plain_address
+
+
+def environment_for(address: str) -> dict[str, str]:
+    """Return the environment variables of another process that tracks at an address."""
+    return {"MLFLOW_TRACKING_URI": address}
+
 
 __all__ = [
     "JOURNAL",
@@ -30,14 +30,13 @@ __all__ = [
     "DeliveryThread",
     "Journal",
     "RunDescription",
-    "TrackingError",
     "choose_address",
     "deliver",
     "environment",
     "environment_for",
     "how_to_look",
     "local_database",
+    "plain_address",
     "remember_secrets",
-    "signed_in",
     "without_secrets",
 ]

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: monai_iels contributors
 # SPDX-License-Identifier: Apache-2.0
 
-"""The address of a tracking server, and the user name and password in it, which stay in this process's memory."""
+"""The address of a tracking server. An address is written to files and logs, so it never has a password in it."""
 
 from __future__ import annotations
 
@@ -11,24 +11,44 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import quote, unquote
 
 logger = logging.getLogger(__name__)
 
 _VARIABLE = "MLFLOW_TRACKING_URI"
 _DATABASE = "sqlite:///"
-_FILES = (_DATABASE, "file:")  # an @ in these is part of a file's name
-_SECRET_QUERY = re.compile(r"[?&;]\w*(pass|pwd|token|secret|odbc_connect)\w*=(.*)", re.IGNORECASE | re.DOTALL)
-_SECRETS: dict[str, str] = {}  # whole addresses, by the address without secrets; never written anywhere
+_IN_QUERY = re.compile(r"[?&;]\w*(pass|pwd|token|secret|odbc_connect)\w*=", re.IGNORECASE)
 
 
-class TrackingError(RuntimeError):
-    """A tracking server could not be used; its text has no user name and no password."""
+def plain_address(uri: str) -> str:
+    """Return an address, with an absolute path if it is a file's.
+
+    Raises:
+        ValueError: if it has a user name and password in it. A database's user alone may stay.
+
+    Examples:
+        >>> plain_address("http://me:p@ss/word@host:5000")
+        Traceback (most recent call last):
+        ...
+        ValueError: the address of a tracking server must not contain a user name and password: set \
+MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD (for PostgreSQL PGPASSWORD) instead
+    """
+    if file := database_file(uri):
+        return f"{_DATABASE}{file}"
+    scheme, _, rest = uri.partition(":")
+    user = rest.rpartition("@")[0]
+    is_file = "/" in scheme or scheme in ("sqlite", "file")  # an @ is part of the file's name
+    is_secret = user and ("http" in scheme.lower() or not re.fullmatch(r"//[\w.+-]+", user))
+    if not is_file and (is_secret or _IN_QUERY.search(rest)):
+        raise ValueError(
+            "the address of a tracking server must not contain a user name and password: set "
+            "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD (for PostgreSQL PGPASSWORD) instead"
+        )
+    return uri
 
 
 def local_database(folder: str | os.PathLike[str]) -> str:
     """Return the address of the database in a folder."""
-    return remember_secrets(f"{_DATABASE}{Path(folder) / 'mlflow.db'}")
+    return plain_address(f"{_DATABASE}{Path(folder) / 'mlflow.db'}")
 
 
 def database_file(address: str) -> Path | None:
@@ -38,7 +58,7 @@ def database_file(address: str) -> Path | None:
 
 def first_address(typed: str | None, known: str | None) -> str:
     """Return the first of what the user typed, ``MLFLOW_TRACKING_URI`` and what is known; empty if there is none."""
-    return remember_secrets(typed or os.environ.get(_VARIABLE) or known or "")
+    return plain_address(typed or os.environ.get(_VARIABLE) or known or "")
 
 
 def choose_address(
@@ -50,14 +70,16 @@ def choose_address(
     """Return where to track: the given address, ``MLFLOW_TRACKING_URI``, or the database beside the bundles.
 
     All trainings of a checkout or a project share this database. If it cannot be written to, there is a warning, and
-    ``output_dir`` gets a database of its own. The result has no user name and no password; :func:`signed_in` knows
-    them.
+    ``output_dir`` gets a database of its own.
 
     Args:
         tracking_uri: the address that the user typed, if any.
         bundle_root: folder of the bundle; if None, the database is in ``output_dir``.
         output_dir: folder of the run.
         before: where a resumed run was tracked so far; it goes before the database.
+
+    Raises:
+        ValueError: for an address with a user name and password in it.
     """
     if given := first_address(tracking_uri, before):
         return given
@@ -69,79 +91,6 @@ def choose_address(
         logger.warning(f"{shared} cannot be written to: this run is tracked in {output_dir} instead.")
         return local_database(output_dir)
     return local_database(shared)
-
-
-def without_secrets(uri: str) -> str:
-    """Return an address without user name and password, which are everything before its last @.
-
-    A database's user stays if there is no password. A query stays unless it names a password.
-
-    Examples:
-        >>> without_secrets("http://me:p@ss/word@host:5000/mlflow")
-        'http://host:5000/mlflow'
-        >>> without_secrets("postgresql://tracker@host/runs?password=secret")
-        'postgresql://tracker@host/runs'
-    """
-    scheme, secrets, rest = _split(uri)
-    keeps_user = scheme.endswith("//") and re.fullmatch(r"[\w.+-]+", secrets) and "http" not in scheme.lower()
-    return scheme + (f"{secrets}@" if keeps_user else "") + rest
-
-
-def _split(uri: str) -> tuple[str, str, str]:
-    """Return the scheme with its slashes, what is before the last @, and the rest without a query that has secrets."""
-    found = re.match(r"([^/@:]*:/*)", uri)
-    if found is None or uri.startswith(_FILES):
-        return "", "", uri
-    secrets, _, rest = _SECRET_QUERY.sub("", uri[found.end() :]).rpartition("@")
-    return found[1], secrets, rest
-
-
-def remember_secrets(uri: str) -> str:
-    """Return an address without secrets, and absolute; this process remembers the secrets for :func:`signed_in`."""
-    if file := database_file(uri):
-        return f"{_DATABASE}{file}"
-    address = without_secrets(uri)
-    if address != uri:
-        _SECRETS[address] = uri
-    return address
-
-
-def with_secrets(address: str) -> str:
-    """Return the address with the user name and password that this process knows, quoted as URLs want them."""
-    known = (_SECRETS.get(address), os.environ.get(_VARIABLE))
-    uri = next((uri for uri in known if uri and without_secrets(uri) == address), address)
-    scheme, secrets, rest = _split(uri)
-    user, colon, password = secrets.partition(":")
-    if "http" not in scheme.lower() or not user:
-        return uri
-    return f"{scheme}{quote(unquote(user), safe='')}{colon}{quote(unquote(password), safe='')}@{rest}"
-
-
-@contextmanager
-def secrets_hidden(address: str) -> Iterator[str]:
-    """Yield the address with user name and password; an error that shows them becomes a TrackingError without them."""
-    uri = with_secrets(address)
-    try:
-        yield uri
-    except Exception as error:
-        text = _hide_secrets(str(error), uri)
-        if text == str(error):
-            raise
-        raise TrackingError(text) from None
-
-
-def _hide_secrets(text: str, uri: str) -> str:
-    """Return a text without the secrets of an address, in whatever form they stand there."""
-    scheme, secrets, _ = _split(uri)
-    user, _, password = secrets.partition(":")
-    secret = password or (user if "http" in scheme.lower() else "")
-    query = _SECRET_QUERY.search(uri)
-    text = text.replace(uri, without_secrets(uri))
-    if secrets:
-        text = text.replace(f"{secrets}@", "")
-    for form in {secret, unquote(secret), quote(unquote(secret), safe=""), query[2] if query else ""} - {""}:
-        text = text.replace(form, "***")
-    return text
 
 
 @contextmanager
@@ -156,8 +105,3 @@ def environment(variables: Mapping[str, str]) -> Iterator[None]:
             os.environ.pop(name, None)
             if value is not None:
                 os.environ[name] = value
-
-
-def environment_for(address: str) -> dict[str, str]:
-    """Return the environment variables of another process that tracks at an address."""
-    return {_VARIABLE: with_secrets(address)}

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 
 from monai_iels._terminal import first_line
 from monai_iels.tracking._journal import Journal
-from monai_iels.tracking._mlflow import client_settings, deliver_pending
+from monai_iels.tracking._mlflow import deliver_pending, impatient
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class DeliveryThread(threading.Thread):
 
     def start(self) -> None:
         """Start the thread. The same thread that calls this calls :meth:`finish`."""
-        self._settings.enter_context(client_settings(self.address, fail_soon=True))
+        self._settings.enter_context(impatient())
         self.notify()
         super().start()
 

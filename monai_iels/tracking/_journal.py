@@ -22,7 +22,7 @@ from pathlib import Path, PureWindowsPath
 from typing import Any
 
 from monai_iels._files import read_json, write_json
-from monai_iels.tracking._addresses import first_address, remember_secrets
+from monai_iels.tracking._addresses import first_address
 from monai_iels.tracking._entries import Entry, from_line
 
 JOURNAL = "journal.jsonl"
@@ -76,6 +76,8 @@ class Journal:
         self.file = self.folder / JOURNAL
         self.copies = self.folder / "files"
         self._lock = threading.Lock()
+        self._read: list[Entry] = []
+        self._inode, self._end = 0, 0  # of the file that they were read from, and where reading goes on
 
     def begin(self, *, tracking_uri: str, experiment: str, name: str, key: str | None = None) -> bool:
         """Open a run; return False if the journal has one already, which then goes on."""
@@ -96,10 +98,10 @@ class Journal:
         entry = Entry(kind=kind, time=int(time.time() * 1000), **content)
         try:
             with self._lock, self.file.open("a+b") as stream:
-                stream.seek(0)
-                before = stream.read()
-                if not before.endswith(b"\n"):  # a kill has cut off the last line
-                    stream.truncate(before.rfind(b"\n") + 1)
+                stream.seek(max(0, stream.tell() - 1))
+                if stream.read() not in (b"", b"\n"):  # a kill has cut off the last line
+                    stream.seek(0)
+                    stream.truncate(stream.read().rfind(b"\n") + 1)
                 stream.write(entry.to_line().encode())
         except OSError as error:
             logger.warning(f"{self.file} cannot be written to ({error}); '{kind}' is not tracked.")
@@ -115,19 +117,28 @@ class Journal:
                 logger.warning(f"{file} cannot be copied to {self.copies} ({error}); it is not tracked.")
 
     def entries(self) -> list[Entry]:
-        """Return all complete entries; a last line that a kill has cut off is ignored.
+        """Return all complete entries, of which only new ones are read; a last line that is cut off is ignored.
 
         Raises:
             ValueError: if a line is not an entry.
         """
-        text = self.file.read_text(encoding="utf-8", errors="replace") if self.file.exists() else ""
-        found = []
-        for number, line in enumerate(text.split("\n")[:-1], 1):
-            try:
-                found += [from_line(line, is_first=number == 1)] if line else []
-            except ValueError as error:
-                raise ValueError(f"{self.file}, line {number} {error}") from None
-        return found
+        if not self.file.exists():
+            return []
+        with self._lock, self.file.open("rb") as stream:
+            status = os.fstat(stream.fileno())
+            if status.st_ino != self._inode or status.st_size < self._end:  # another file
+                self._read, self._inode, self._end = [], status.st_ino, 0
+            stream.seek(self._end)
+            for line in stream:
+                if not line.endswith(b"\n"):
+                    break
+                try:
+                    entry = from_line(line.decode("utf-8", "replace").strip(), is_first=not self._read)
+                except ValueError as error:
+                    raise ValueError(f"{self.file}, line {len(self._read) + 1} {error}") from None
+                self._read.append(entry)
+                self._end += len(line)
+            return list(self._read)
 
     def tags_and_parameters(self) -> dict[str, Any]:
         """Return all tags and parameters; those that a resumed run has changed replace the first ones."""
@@ -159,7 +170,7 @@ class Journal:
 
     def progress(self, address: str | None = None) -> Progress:
         """Return what has arrived at an address, by default the journal's own."""
-        fresh = Progress(address or remember_secrets(self.own_address()))
+        fresh = Progress(address or self.own_address())
         try:
             saved = Progress(**read_json(self.folder / "delivered"))
             saved.arrived = {int(number) for number in saved.arrived}

@@ -17,8 +17,8 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -27,7 +27,7 @@ from mlflow import MlflowClient, entities
 from mlflow.exceptions import MlflowException
 
 from monai_iels._terminal import first_line
-from monai_iels.tracking._addresses import database_file, environment, secrets_hidden, with_secrets
+from monai_iels.tracking._addresses import database_file, environment
 from monai_iels.tracking._entries import Entry
 from monai_iels.tracking._journal import Journal, Progress
 from monai_iels.tracking._mlflow_pages import EXPERIMENT_TAGS
@@ -37,29 +37,15 @@ logger = logging.getLogger(__name__)
 _TAG = "monai_iels.run"
 
 
-def client_settings(address: str, fail_soon: bool = False) -> AbstractContextManager[None]:
-    """Set for a while what MLflow reads only from the environment: never print secrets, and give up a request soon.
+def impatient() -> AbstractContextManager[None]:
+    """Let MLflow's requests give up after one try of ten seconds for a while, since the caller tries again.
 
-    MLflow takes neither for one client (its issues 8584 and 12520 ask for it), so this changes ``os.environ``.
-    Call it in the thread that owns the run, never in the one that delivers: a change while another thread reads
-    the environment can break that thread. Limits that the user has set stay.
-
-    Args:
-        address: where MLflow is going to track.
-        fail_soon: whether requests give up after one try of ten seconds, because the caller tries again.
+    MLflow reads this only from the environment (its issues 8584 and 12520 ask for more). Call it in the thread that
+    owns the run, never in the one that delivers: a change while another thread reads the environment can break that
+    thread. Limits that the user has set stay.
     """
-    limits = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"} if fail_soon else {}
-    chosen = {name: value for name, value in limits.items() if name not in os.environ}
-    if with_secrets(address) != address:
-        chosen["MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"] = "true"
-    return environment(chosen)
-
-
-@contextmanager
-def signed_in(address: str) -> Iterator[str]:
-    """Yield the address to give to MLflow, with user name and password, which MLflow then neither prints nor raises."""
-    with client_settings(address), secrets_hidden(address) as uri:
-        yield uri
+    limits = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
+    return environment({name: value for name, value in limits.items() if name not in os.environ})
 
 
 def deliver(journal: Journal, uri: str | None = None) -> str:
@@ -77,12 +63,12 @@ def deliver(journal: Journal, uri: str | None = None) -> str:
         Exception: what MLflow raises if the server does not answer, or refuses to open the run. The rest stays pending.
     """
     address = journal.address(uri)
-    with client_settings(address, fail_soon=True):
+    with impatient():
         return deliver_pending(journal, address, threading.Event())
 
 
 def deliver_pending(journal: Journal, address: str, stop: threading.Event) -> str:
-    """Send what is pending until ``stop`` is set; the caller has entered :func:`client_settings`."""
+    """Send what is pending until ``stop`` is set; the caller has entered :func:`impatient`."""
     entries = journal.entries()
     if not entries:
         return ""
@@ -91,20 +77,19 @@ def deliver_pending(journal: Journal, address: str, stop: threading.Event) -> st
     if not address:
         raise ValueError(f"{journal.file} does not say where to deliver; set --tracking_uri")
     journal.refuse_links()
-    lock = FileLock(journal.folder / ".delivery.lock")  # against other threads and processes
-    with lock, secrets_hidden(address) as uri:  # the HTTP library takes the password from the uri
+    with FileLock(journal.folder / ".delivery.lock"):  # against other threads and processes
         logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # its errors are raised, and told, too
-        return _Delivery(_connect(address, uri), journal, entries, address, stop).send_pending()
+        return _Delivery(_connect(address), journal, entries, address, stop).send_pending()
 
 
-def _connect(address: str, uri: str) -> MlflowClient:
+def _connect(address: str) -> MlflowClient:
     """Return a client, which creates an embedded database; no other process may do so at the same moment."""
     file = database_file(address)
     if file is None:
-        return MlflowClient(tracking_uri=uri)
+        return MlflowClient(address)
     file.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(file.with_suffix(".lock")):
-        return MlflowClient(tracking_uri=uri)
+        return MlflowClient(address)
 
 
 class _Delivery:

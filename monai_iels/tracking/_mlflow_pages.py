@@ -20,7 +20,7 @@ _VIEW = "results"
 _QUERY = "workflowType=machine_learning"
 _METRICS = [name for name, measure in MEASURES.items() if measure.per_epoch and name != KEY_METRIC]
 _COLUMNS = [f"metrics.`{name}`" for name in (f"best_{KEY_METRIC}", f"last_{KEY_METRIC}", *_METRICS)]
-_COLUMNS += [f"params.`{name}`" for name in ("noise_fraction", "gain", "iel_steps", "seed")]
+_COLUMNS += [f"params.`{name}`" for name in ("label_error", "gain", "layer_steps", "seed")]
 _BEST_FIRST = {"orderByKey": f"metrics.`last_{KEY_METRIC}`", "orderByAsc": False}  # any order but time unfolds studies
 
 EXPERIMENT_TAGS = {
