@@ -23,7 +23,7 @@ from monai_iels.data._source import Source, report_empty_sections
 from monai_iels.data._wbc import WBC
 
 SYNTHETIC = "synthetic"
-_DRAWINGS = 2  # raise it when the drawings change, so that no cache shows the old ones
+_DRAWINGS = 3  # raise it when the drawings change, so that no cache shows the old ones
 SOURCES: dict[str, Source] = {s.name: s for s in (WBC, DSB2018, DRIVE, REFUGE, HIPPOCAMPUS, CITYSCAPES)}
 
 
@@ -156,12 +156,7 @@ def describe_pairs(**arguments: Any) -> str:
     """
     bound = inspect.signature(paired_datalists).bind(**arguments)
     bound.apply_defaults()
-    _, image, label, validation, _, test, group, table, section = bound.arguments.values()
-    text = f"```text\n{image}  an image; {{id}} is the name of the case\n{label}  its label\n```\n\n"
-    if section:
-        return f"{text}The section of each case is in the column `{section}` of `{table}`."
-    text += f"{100 * validation:g} % of the cases are for validation"
-    text += f", {100 * test:g} % for testing, chosen by `split_seed`." if test else ", chosen by `split_seed`."
-    if group and table:
-        return f"{text} Cases with the same `{group}` in `{table}` stay in one section."
-    return f"{text} Images in whose names `{group}` finds the same patient stay in one section." if group else text
+    _, image, label, *_ = bound.arguments.values()
+    settings = ", ".join(f"`{name}: {value}`" for name, value in [*bound.arguments.items()][3:] if value)
+    files = f"{image}  an image; {{id}} is the name of the case\n{label}  its label"
+    return f"```text\n{files}\n```\n\nThe settings of `datalists` that divide the cases into sections are {settings}."

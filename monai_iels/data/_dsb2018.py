@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from monai_iels.data._cache import write_image
-from monai_iels.data._cases import Case, Datalists, split
-from monai_iels.data._problems import Problems
+from monai_iels.data._cases import Case, Datalists, pair, split
 from monai_iels.data._search import Search, listing
 from monai_iels.data._source import Source, generator
 from monai_iels.drawings import draw_dsb2018
@@ -30,25 +29,16 @@ def _find(search: Search) -> Datalists:
         if not folder.is_dir():
             search.problems.add("extra", folder, "unexpected file: only folders <id> belong here")
             continue
-        images, masks = (_list_pngs(folder / name, search.problems) for name in ("images", "masks"))
+        images, masks = (
+            [str(case[name]) for case in pair(folder, {name: f"{name}/{{id}}.png"}, search.problems)]
+            for name in ("images", "masks")
+        )
         for image in images:
             if Path(image).stem != folder.name:
                 search.problems.add("extra", image, f"only the image {folder.name}.png belongs here")
         if images and masks:
             cases.append({"image": images[0], "label": masks})
     return split(cases, 0.1, search.seed)
-
-
-def _list_pngs(folder: Path, problems: Problems) -> list[str]:
-    files = []
-    for path in listing(folder):
-        if path.suffix.lower() == ".png":
-            files.append(str(path))
-        else:
-            problems.add("extra", path, "unexpected file: only PNG files belong here")
-    if not files:
-        problems.add("unmatched", folder, "there are no PNG files")
-    return files
 
 
 def _sample(folder: Path, index: int, seed: int, size: int) -> None:
@@ -64,9 +54,4 @@ def _sample(folder: Path, index: int, seed: int, size: int) -> None:
         write_image(mask, directory / "masks" / f"{name}.png")
 
 
-def _converted_name(case: Case) -> str:
-    """Return the name of the file into which all masks of a case are merged."""
-    return f"{Path(str(case['image'])).stem}.png"
-
-
-DSB2018 = Source.from_page("dsb2018", find=_find, sample=_sample, converted_name=_converted_name)
+DSB2018 = Source.from_page("dsb2018", find=_find, sample=_sample)

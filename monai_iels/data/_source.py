@@ -17,7 +17,7 @@ from tqdm import tqdm
 from monai_iels._files import atomic
 from monai_iels._yaml import read_mapping
 from monai_iels.data._cache import made_once, state_of, write_image
-from monai_iels.data._cases import Case, Datalists, all_cases, case_files
+from monai_iels.data._cases import Case, Datalists, all_cases
 from monai_iels.data._images import check_headers, explained
 from monai_iels.data._problems import DataError, Problem, Problems
 from monai_iels.data._search import Search
@@ -37,15 +37,12 @@ class Source:
         values: for each class, the value or values that stand for it in a label file.
         counts: cases per section in the official release.
         size: default height of the drawn images.
-        find: lists the files of each section: ``find(search)``. A label may still be several files.
+        find: lists the files of each section: ``find(search)``. A label may be several masks, which are merged.
         sample: draws one case, number ``index``, into a folder in the official layout:
             ``sample(folder, index, seed, size)``.
         archive: what can be downloaded without registering: its ``url``; the ``folder`` that it is unpacked into, below
             the user's root; and what is verified: its ``checksum``, such as ``"sha256:..."``, and, for an archive that
             the server packs anew for every download, the :func:`fingerprint` of its ``contents``.
-        convert: turns a label image that ``find`` found into one with ``values`` and ``ignored``.
-        converted_name: the file in the cache into which all label files of a case are converted and merged; no text for
-            a case whose label is used as it is.
         ignored: values of label files that mark pixels to leave out.
     """
 
@@ -60,8 +57,6 @@ class Source:
     find: Callable[[Search], Datalists]
     sample: Callable[[Path, int, int, int], None]
     archive: Mapping[str, str] | None = None
-    convert: Callable[[Image.Image], Image.Image] = as_mask
-    converted_name: Callable[[Case], str] = lambda case: ""
     ignored: Sequence[int] = ()
 
     @classmethod
@@ -79,30 +74,18 @@ class Source:
             cache_dir: where to put what is made once from the data; the user's cache folder by default.
 
         Raises:
-            DataError: naming each file that is missing, unmatched or in the wrong place, and each label that cannot be
-                converted.
+            DataError: naming each file that is missing, unmatched or in the wrong place, and each mask that cannot be
+                merged with the others of its image.
         """
         problems = Problems()
         datalists = self.list_files(root, seed, cache_dir, problems)
         problems.raise_if_any()
-        if cases := list(filter(self.converted_name, all_cases(datalists))):
-            state = state_of(chain.from_iterable(case_files(case, ["label"]) for case in cases))
-            name = f"{self.name}-labels-{state}"
-            folder = made_once(cache_dir, name, lambda empty: self._convert_labels(cases, empty))
+        if cases := [case for case in all_cases(datalists) if isinstance(case["label"], list)]:
+            state = state_of(chain.from_iterable(case["label"] for case in cases))
+            folder = made_once(cache_dir, f"{self.name}-labels-{state}", lambda empty: _merge_masks(cases, empty))
             for case in cases:
-                case["label"] = str(folder / self.converted_name(case))
+                case["label"] = str(folder / _merged_name(case))
         return datalists
-
-    def _convert_labels(self, cases: Sequence[Case], folder: Path) -> None:
-        check_headers(cases)
-        problems = Problems()
-        for case in tqdm(cases, desc="Converting labels", unit="image", disable=None):
-            merged = np.zeros((1, 1), np.uint8)
-            for file in case_files(case, ["label"]):
-                with problems.collect(), explained(file), Image.open(file) as image:
-                    merged = np.maximum(merged, np.asarray(self.convert(image)))
-            write_image(merged, folder / self.converted_name(case))
-        problems.raise_if_any()
 
     def list_files(self, root: PathLike, seed: int, cache_dir: PathLike | None, problems: Problems) -> Datalists:
         """List the files of each section, and add to ``problems`` what is wrong with their names and places."""
@@ -145,6 +128,23 @@ class Source:
             raise ValueError(f"size must be at least 24, got {size}: the structures need room")
         for index in tqdm(range(count), desc=f"Synthesizing {self.title}", unit="image", disable=None):
             self.sample(folder, index, seed, size)
+
+
+def _merge_masks(cases: Sequence[Case], folder: Path) -> None:
+    """Write the masks of each case, one per object, into one label."""
+    check_headers(cases)
+    problems = Problems()
+    for case in tqdm(cases, desc="Merging masks", unit="image", disable=None):
+        merged = np.zeros((1, 1), np.uint8)
+        for file in case["label"]:
+            with problems.collect(), explained(file), Image.open(file) as image:
+                merged = np.maximum(merged, np.asarray(as_mask(image)))
+        write_image(merged, folder / _merged_name(case))
+    problems.raise_if_any()
+
+
+def _merged_name(case: Case) -> str:
+    return f"{Path(str(case['image'])).stem}.png"
 
 
 def report_empty_sections(datalists: Datalists, root: Path, problems: Problems) -> None:
