@@ -3,9 +3,7 @@
 """The checker: finds what is broken in a data set before a training does."""
 
 import dataclasses
-import os
 from collections.abc import Hashable, Mapping, Sequence
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -15,10 +13,10 @@ from tqdm import tqdm
 
 from monai_iels.data._cases import Case, Datalists, all_cases, all_files, case_files
 from monai_iels.data._images import LoadFiled, read_file, read_headers
-from monai_iels.data._labels import LabelValues, LabelValuesd, first_few
+from monai_iels.data._labels import LabelValues, LabelValuesd
 from monai_iels.data._problems import Problem, Problems, in_lines
 from monai_iels.data._source import Source
-from monai_iels.images import format_of
+from monai_iels.images import as_mask, format_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,30 +45,16 @@ class Report:
 
     def __str__(self) -> str:
         lines = in_lines(self.problems)
-        found = _list_counts(self.counts) or "no cases"
-        lines.append(f"{self.dataset} in {self.root}: {self.files} files opened; {found}.")
-        if self.counts and self.official not in ({}, self.counts):
-            official = _list_counts(self.official)
+        found, official = (
+            ", ".join(f"{count} {section}" for section, count in counts.items())
+            for counts in (self.counts, self.official)
+        )
+        lines.append(f"{self.dataset} in {self.root}: {self.files} files opened; {found or 'no cases'}.")
+        if found and official not in ("", found):
             lines.append(f"The official release has {official}: if you did not choose a part of it, some are missing.")
         count = len(self.problems)
         lines.append(f"{count or 'No'} problem{'s' if count > 1 else ''} found.")
         return "\n".join(lines)
-
-
-def _list_counts(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {section}" for section, count in counts.items())
-
-
-def check_source(source: Source, root: PathLike, cache_dir: PathLike | None = None) -> Report:
-    """Open every file of one of the six data sets and report all that is wrong."""
-    problems = Problems()
-    datalists = source.list_files(root, 0, cache_dir, problems)
-    keys = sorted({key for case in all_cases(datalists) for key in case} - {"image"}) or "label"
-    reader_of = format_of(next(iter(all_files(datalists)), "")).reader
-    image = LoadFiled("image", reader_of(lambda image: image.convert("RGB")))
-    label = LoadFiled(keys, reader_of(source.convert))
-    problems += check_files(datalists, [image, label, LabelValuesd(keys, source.values, source.ignored)])
-    return make_report(source.name, root, datalists, problems, source.counts)
 
 
 def make_report(
@@ -81,7 +65,19 @@ def make_report(
     return Report(name, str(root), counts, dict(official), len(all_files(datalists)), tuple(problems))
 
 
-def check_files(datalists: Datalists, loading: Sequence[Any], *former: Any) -> Problems:  # noqa: D417
+def check_source(source: Source, root: PathLike, cache_dir: PathLike | None = None) -> Report:
+    """Open every file of one of the six data sets and report all that is wrong."""
+    problems = Problems()
+    datalists = source.list_files(root, 0, cache_dir, problems)
+    keys = sorted({key for case in all_cases(datalists) for key in case} - {"image"}) or "label"
+    reader_of = format_of(next(iter(all_files(datalists)), "")).reader
+    image = LoadFiled("image", reader_of(lambda image: image.convert("RGB")))
+    label = LoadFiled(keys, reader_of(as_mask))
+    problems += check_files(datalists, [image, label, LabelValuesd(keys, source.values, source.ignored)])
+    return make_report(source.name, root, datalists, problems, source.counts)
+
+
+def check_files(datalists: Datalists, loading: Sequence[Any]) -> Problems:
     """Read every file as a training does, and return what is wrong.
 
     Args:
@@ -89,25 +85,15 @@ def check_files(datalists: Datalists, loading: Sequence[Any], *former: Any) -> P
         loading: the transforms that load a case, as in a bundle's config. :class:`LoadFiled` says which reader reads
             the files of a key, :class:`LabelValuesd` which values its labels may have.
     """
-    if former:  # until bundles pass on their `loading`
-        image, label, *values = former
-        loading = [LoadFiled("image", image), LoadFiled(loading, label), LabelValuesd(loading, *values)]
     problems = Problems()
     sound: list[Case] = []
-    labels = label_readers(loading)
-    others = {key: reader for key, reader in _readers(loading).items() if key not in labels}
-    cases = all_cases(datalists)
-    for case in tqdm(cases, desc="Checking cases", unit="case", disable=None if cases else True):
+    for case in all_cases(datalists):
         headers = read_headers(case, problems)
         sound.append({key: [file for file in case_files(case, [key]) if file in headers] for key in case})
-        for key, reader in others.items():
-            for file in case_files(sound[-1], [str(key)]):
-                with problems.collect():
-                    read_file(file, reader)
-    return Problems([*problems, *_find_strays({"": sound}, labels)])
+    return Problems([*problems, *_read({"": sound}, _readers(loading), label_readers(loading))])
 
 
-def check_labels(datalists: Datalists, loading: Sequence[Any], *former: Any) -> None:  # noqa: D417
+def check_labels(datalists: Datalists, loading: Sequence[Any]) -> None:
     """Read every label as a training does, and name all files with values that stand for no class.
 
     Args:
@@ -117,9 +103,8 @@ def check_labels(datalists: Datalists, loading: Sequence[Any], *former: Any) -> 
     Raises:
         DataError: with all these files, their values, and the ``label_values`` that would accept them.
     """
-    if former:  # until bundles pass on their `loading`
-        loading = [LoadFiled(loading, former[0]), LabelValuesd(loading, *former[1:])]
-    _find_strays(datalists, label_readers(loading)).raise_if_any()
+    labels = label_readers(loading)
+    _read(datalists, {key: reader for key, (reader, _) in labels.items()}, labels).raise_if_any()
 
 
 def label_readers(loading: Sequence[Any]) -> dict[Hashable, tuple[ImageReader, LabelValues]]:
@@ -133,25 +118,21 @@ def _readers(loading: Sequence[Any]) -> dict[Hashable, ImageReader]:
     return {key: each.reader for each in loading if isinstance(each, LoadFiled) for key in each.keys}
 
 
-def _find_strays(datalists: Datalists, labels: Mapping[Hashable, tuple[ImageReader, LabelValues]]) -> Problems:
-    """Return which labels cannot be read, and, one problem per key, which have values that stand for no class."""
+def _read(
+    datalists: Datalists,
+    readers: Mapping[Hashable, ImageReader],
+    labels: Mapping[Hashable, tuple[ImageReader, LabelValues]],
+) -> Problems:
+    """Return which files cannot be read, and, one problem per key, which labels have values that stand for no class."""
     problems = Problems()
-    for key, (reader, known) in labels.items():
+    for key, reader in readers.items():
         files = all_files(datalists, [str(key)])
-        strays: dict[str, list[float]] = {}
-        present: set[float] = set()
-        for file in tqdm(files, desc="Checking labels", unit="file", disable=None if files else True):
+        values: dict[str, set[float]] = {}
+        for file in tqdm(files, desc=f"Checking {key} files", unit="file", disable=None if files else True):
             with problems.collect():
                 pixels = read_file(file, reader).numpy()
-                if found := known.strays(pixels):
-                    strays[file] = found
-                    present.update(np.unique(pixels).tolist())
-        if strays:
-            folder = os.path.commonpath([os.path.dirname(file) for file in strays])
-            named = ", ".join(f"{os.path.relpath(file, folder)} ({first_few(found)})" for file, found in strays.items())
-            problem = f"{len(strays)} of {len(files)} files have values other than {known}: {named}"
-            remedy = known.how_to_accept(sorted(set(chain(*strays.values()))))
-            if len(strays) == len(files) > 1 and (guess := known.how_to_correct(sorted(present))):
-                problem, remedy = f"all {len(files)} files have values other than {known}", guess
-            problems.add("values", folder, problem, remedy)
+                if key in labels:
+                    values[file] = set(np.unique(pixels).tolist())
+        if key in labels:
+            problems += labels[key][1].problems_of(values)
     return problems

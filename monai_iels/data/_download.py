@@ -3,6 +3,7 @@
 
 """Downloading a data set from its official source: verified, and unpacked completely or not at all."""
 
+import dataclasses
 import errno
 import hashlib
 import http.client
@@ -70,7 +71,8 @@ def download_archive(source: Source, root: PathLike, url: str | None = None) -> 
         refused = file.with_name(f"{file.name}.refused")
         os.replace(file, refused)
         remedy = f"The download was renamed to {refused}; run the command again for a new one."
-        raise error.replace(file=str(file), remedy=remedy) from error
+        problems = (dataclasses.replace(problem, file=str(file), remedy=remedy) for problem in error.problems)
+        raise DataError(*problems) from error
 
 
 def _compare(file: Path, what: str, found: str, expected: str) -> str:

@@ -22,7 +22,6 @@ from monai_iels.data._cases import Case, case_files
 from monai_iels.data._problems import DataError, Problem, Problems, opening
 
 _MISTAKES = (AttributeError, KeyError, NameError, TypeError)  # of a program, not of a file
-_TRUNCATED = ("truncated", "end-of-stream", "end of file", "bytes, got", "not enough", "incomplete")
 
 
 def in_words(shape: Sequence[int]) -> str:
@@ -100,7 +99,7 @@ def _explain(file: PathLike, error: Exception) -> Problem:
     with opening(path), path.open("rb") as stream:
         start = stream.read(512)
     if not start:
-        return Problem("empty", name, "the file is empty")
+        return Problem("unreadable", name, "the file is empty")
     if start.lstrip().lower().startswith((b"<!doctype", b"<html", b"<?xml")):
         remedy = "The server sent it instead of the file: log in there and download the file again."
         return Problem("unreadable", name, "this is a web page, not an image", remedy)
@@ -109,13 +108,10 @@ def _explain(file: PathLike, error: Exception) -> Problem:
         problem = f"the image has {pixels} pixels, at most {2 * (Image.MAX_IMAGE_PIXELS or 0)} can be read"
         return Problem("size", name, problem, "Cut the image into parts, or save it smaller.")
     reason = first_line(error).replace(name, path.name)
-    truncated = isinstance(error, EOFError) or any(word in reason.lower() for word in _TRUNCATED)
-    kind = "truncated" if truncated else "unreadable"
     if isinstance(error, ValueError) and reason.startswith(("has ", "is ")):  # our own sentences, with a remedy
         problem, _, remedy = reason.partition("; ")
-        return Problem(kind, name, f"the file {problem}", f"{remedy[:1].upper()}{remedy[1:]}.")
-    problem = "is truncated" if truncated else "cannot be read"
-    return Problem(kind, name, f"the file {problem} ({reason})")
+        return Problem("unreadable", name, f"the file {problem}", f"{remedy[:1].upper()}{remedy[1:]}.")
+    return Problem("unreadable", name, f"the file cannot be read ({reason})")
 
 
 class LoadFiled(MapTransform):

@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+import os
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -17,7 +18,7 @@ from monai.utils import ensure_tuple
 from monai_iels.data._problems import DataError, Problem
 from monai_iels.images import IGNORED
 
-_FEW = 5  # more stray values than these are not classes
+_FEW = 5  # more values than these are not classes, and not all named
 Values = Sequence[int | Sequence[int]]
 """For each class, background first, the value or values that stand for it in a label file."""
 
@@ -66,31 +67,55 @@ class LabelValues(Transform):
         Raises:
             DataError: with the name of the file and its other values.
         """
-        if strays := self.strays(np.asarray(label)):
+        if others := self._others(np.unique(label).tolist()):
             file = getattr(label, "meta", {}).get("filename_or_obj", "label")
-            problem = f"the mask has the values {first_few(strays)}, but only {self} stand for classes"
+            problem = f"the mask has the values {_first_few(others)}, but only {self} stand for classes"
             raise DataError(Problem("values", str(file), problem))
         classes = torch.zeros_like(label)
         for number, values in [*enumerate(self.classes), (IGNORED, self.ignored)]:
             classes[torch.isin(torch.as_tensor(label), torch.tensor(values))] = number
         return classes
 
-    def strays(self, pixels: np.ndarray) -> list[float]:
-        """Return the values that stand for no class and are not ignored, sorted."""
-        return np.unique(pixels[~np.isin(pixels, self.known + self.ignored)]).tolist()
-
     def __str__(self) -> str:
         ignored = f" and, for ignored pixels, {', '.join(map(str, self.ignored))}" if self.ignored else ""
         return ", ".join(map(str, self.known)) + ignored
 
-    def how_to_accept(self, strays: list[float]) -> str:
+    def problems_of(self, found: Mapping[str, set[float]]) -> list[Problem]:
+        """Return, as one problem, which label files have values that stand for no class, and what accepts these.
+
+        Args:
+            found: the values in each file.
+        """
+        others = {file: strays for file, values in found.items() if (strays := self._others(values))}
+        if not others:
+            return []
+        folder = os.path.commonpath([os.path.dirname(file) for file in others])
+        present = set().union(*found.values())
+        absent = [value for value in self.known if value not in present]
+        if len(others) == len(found) > 1 and absent and (numbers := _as_classes(present.difference(self.ignored))):
+            problem = f"all {len(found)} files have values other than {self}"
+            remedy = (
+                f"The files have the values {', '.join(map(str, numbers))}; {_first_few(absent)} is in no file. List "
+                f"them in the order of the classes, for example label_values: {numbers}, num_classes: {len(numbers)}."
+            )
+        else:
+            named = ", ".join(f"{os.path.relpath(file, folder)} ({_first_few(few)})" for file, few in others.items())
+            problem = f"{len(others)} of {len(found)} files have values other than {self}: {named}"
+            remedy = self._how_to_accept(set().union(*others.values()))
+        return [Problem("values", folder, problem, remedy)]
+
+    def _others(self, values: Iterable[float]) -> list[float]:
+        """Return the values that stand for no class and are not ignored, sorted."""
+        return sorted(set(values).difference(self.known, self.ignored))
+
+    def _how_to_accept(self, strays: set[float]) -> str:
         """Say which options accept stray values; many different values mean that a mask was smoothed."""
-        if len(strays) > _FEW or any(value % 1 for value in strays):
+        numbers = _as_classes(strays)
+        if not numbers:
             return (
                 f"These are {len(strays)} different values, as in a mask that was resized with interpolation or saved "
                 "as JPEG: save the masks again with only their own values."
             )
-        numbers = [int(value) for value in strays]
         known = [list(group) if len(group) > 1 else group[0] for group in self.classes]
         merged, added = [*known[:-1], [*self.classes[-1], *numbers]], [*known, *numbers]
         return (
@@ -99,26 +124,21 @@ class LabelValues(Transform):
             f'as pixels to leave out, --ignored_values "{[*self.ignored, *numbers]}".'
         )
 
-    def how_to_correct(self, present: list[float]) -> str:
-        """Say which values to list if one that is listed is in no file; otherwise return an empty text."""
-        absent = [value for value in self.known if value not in present]
-        numbers = [int(value) for value in present if value not in self.ignored]
-        if not absent or len(numbers) > _FEW or any(value % 1 for value in present):
-            return ""
-        return (
-            f"The files have the values {', '.join(map(str, numbers))}; {first_few(absent)} is in no file. "
-            f"List them in the order of the classes, for example label_values: {numbers}, num_classes: {len(numbers)}."
-        )
+
+def _as_classes(values: Collection[float]) -> list[int]:
+    """Return values as sorted whole numbers if they can be classes: if they are few, and none is a fraction."""
+    is_possible = len(values) <= _FEW and not any(value % 1 for value in values)
+    return sorted(map(int, values)) if is_possible else []
 
 
-def first_few(values: Sequence[float]) -> str:
+def _first_few(values: Sequence[float]) -> str:
     """Return the first few numbers as text.
 
     Example:
-        >>> first_few([1.0, 2.5, 3.0, 4.0, 5.0, 6.0])
+        >>> _first_few([1.0, 2.5, 3.0, 4.0, 5.0, 6.0])
         '1, 2.5, 3, 4, 5, ...'
     """
-    return ", ".join(f"{value:g}" for value in values[:5]) + (", ..." if len(values) > 5 else "")
+    return ", ".join(f"{value:g}" for value in values[:_FEW]) + (", ..." if len(values) > _FEW else "")
 
 
 class LabelValuesd(MapTransform):

@@ -12,14 +12,11 @@ from monai.config import PathLike
 
 _SHOWN = 20
 _FEW = 3  # files with the same problem that are named one by one
-_AGAIN = "Copy the file again from its source."
 _REMEDIES = {
     "missing": "Check the path, or copy everything again from its source.",
     "extra": "Move it elsewhere.",
     "unmatched": "Copy the missing file from the source, or move this one elsewhere.",
-    "empty": _AGAIN,
-    "unreadable": _AGAIN,
-    "truncated": _AGAIN,
+    "unreadable": "Copy the file again from its source.",
     "size": "Copy both again from their source, or draw the mask again.",
     "values": "Correct the mask, or copy it again from its source.",
 }
@@ -30,14 +27,13 @@ class Problem:
     """One thing that is wrong with one file, and what to do about it.
 
     Args:
-        kind: ``"missing"``, ``"extra"``, ``"unmatched"``, ``"empty"``, ``"unreadable"``, ``"truncated"``, ``"size"`` or
-            ``"values"``.
+        kind: ``"missing"``, ``"extra"``, ``"unmatched"``, ``"unreadable"``, ``"size"`` or ``"values"``.
         file: the file or folder.
         problem: what is wrong, to be read after the file's name.
         remedy: what to do about it, one or more sentences; by default what helps with most problems of this kind.
 
     Example:
-        >>> print(Problem("empty", "001.png", "the file is empty"))
+        >>> print(Problem("unreadable", "001.png", "the file is empty"))
         001.png: the file is empty. Copy the file again from its source.
     """
 
@@ -59,7 +55,7 @@ def in_lines(problems: Sequence[Problem]) -> list[str]:
     """Return one line per problem; files of a folder with the same problem share one.
 
     Example:
-        >>> in_lines([Problem("empty", f"labels/{i}.png", "the file is empty") for i in range(4)])
+        >>> in_lines([Problem("unreadable", f"labels/{i}.png", "the file is empty") for i in range(4)])
         ['labels: 4 files, such as 0.png: the file is empty. Copy the file again from its source.']
     """
     alike: dict[tuple[str, str, str], list[Problem]] = {}
@@ -84,10 +80,6 @@ class DataError(ValueError):
         if len(lines) > _SHOWN:
             lines[_SHOWN:] = [f"... and {len(lines) - _SHOWN} more; `monai-iels data check` lists them all."]
         super().__init__("\n".join(lines))
-
-    def replace(self, **changes: str) -> "DataError":
-        """Return the error with other texts in all problems, such as ``remedy``."""
-        return DataError(*(dataclasses.replace(problem, **changes) for problem in self.problems))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Keep the problems when a data loader's worker passes the error to its parent process."""
