@@ -6,6 +6,6 @@ A name has two models: NAME is the network, with logits as output; NAME-predict 
 """
 
 from monai_iels.registry._registering import register, server_in_use
-from monai_iels.registry._versions import Version, export_version, list_versions, promote
+from monai_iels.registry._versions import export_version, promote
 
-__all__ = ["Version", "export_version", "list_versions", "promote", "register", "server_in_use"]
+__all__ = ["export_version", "promote", "register", "server_in_use"]

@@ -21,16 +21,16 @@ import numpy as np
 from mlflow.models import ModelSignature
 from mlflow.types import ParamSchema, ParamSpec, Schema, TensorSpec
 from monai.bundle import ConfigParser
-from torch import nn
 
 from monai_iels._files import read_json
 from monai_iels._terminal import first_line
+from monai_iels.prediction import Predictor
 from monai_iels.registry._self_check import check_network, check_predictor
 from monai_iels.registry._versions import SAME_DATA, beats_champion
 from monai_iels.run_folder import RunFolder
 from monai_iels.settings import is_model_name
 from monai_iels.torchvision_operators import make_importable
-from monai_iels.tracking import Journal, deliver, environment, remember_secrets, signed_in
+from monai_iels.tracking import Journal, deliver, environment
 
 logger = logging.getLogger(__name__)
 
@@ -94,11 +94,11 @@ def register(output_dir: str, name: str, tracking_uri: str | None = None) -> boo
 def server_in_use(uri: str) -> Iterator[None]:
     """Use a tracking server, and the registry in it, for a while; MLflow notes both in the environment."""
     bar = "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR"
-    variables = {"MLFLOW_TRACKING_URI": "", "MLFLOW_REGISTRY_URI": "", bar: os.environ.get(bar, "false")}
+    variables = {"MLFLOW_TRACKING_URI": uri, "MLFLOW_REGISTRY_URI": uri, bar: os.environ.get(bar, "false")}
     before = mlflow.get_tracking_uri() if mlflow.is_tracking_uri_set() else ""
-    with signed_in(remember_secrets(uri)) as reachable, environment(variables):
-        mlflow.set_tracking_uri(reachable)
-        mlflow.set_registry_uri(reachable)
+    with environment(variables):
+        mlflow.set_tracking_uri(uri)
+        mlflow.set_registry_uri(uri)
         try:
             yield
         finally:
@@ -121,16 +121,18 @@ def _register(folder: RunFolder, name: str, run_id: str, tags: dict[str, str]) -
 def _log_models(client: mlflow.MlflowClient, folder: RunFolder, name: str, run_id: str) -> dict[str, str]:
     """Log both models with the training's run, and return the address of each."""
     config = _inference_config(folder)
-    if config["spatial_dims"] == 3 and config["in_channels"] > 1:
-        raise ValueError(f"a registered model takes volumes of one channel, this network {config['in_channels']}")
-    network = ConfigParser(config).get_parsed_content("network_def")
-    network.load_state_dict(folder.load_best_weights())
+    parser = ConfigParser({**config, "device": "cpu", "amp": False})
+    dims, channels = config["spatial_dims"], parser.get_parsed_content("network_def#in_channels")
+    if dims == 3 and channels > 1:
+        raise ValueError(f"a registered model takes volumes of one channel, this network {channels}")
+    predictor = Predictor(parser, folder.load_best_weights())
     before = client.get_run(run_id).info
     try:
         with mlflow.start_run(run_id=run_id):
-            logged = {name: _log_network(network.eval(), config)}
-            packages = {type(module).__module__.partition(".")[0] for module in network.modules()}
-            return logged | {f"{name}-predict": _log_predictor(folder, config, packages)}
+            return {
+                name: _log_network(predictor.network.eval(), dims, channels, config["num_classes"]),
+                f"{name}-predict": _log_predictor(predictor, config, folder.best_weights),
+            }
     finally:
         client.set_terminated(run_id, before.status, end_time=before.end_time)
 
@@ -138,8 +140,10 @@ def _log_models(client: mlflow.MlflowClient, folder: RunFolder, name: str, run_i
 def _inference_config(folder: RunFolder) -> dict[str, Any]:
     """Return the inference config with this training's settings, without its paths."""
     arguments = read_json(folder.inference_arguments, "bundle_root")
-    config = ConfigParser.load_config_file(Path(arguments["bundle_root"]) / "configs" / "inference.json")
-    return config | {key: value for key, value in arguments.items() if key not in _NOT_IN_THE_MODEL}
+    parser = ConfigParser(ConfigParser.load_config_file(Path(arguments["bundle_root"]) / "configs" / "inference.json"))
+    parser.update({key: value for key, value in arguments.items() if key not in _NOT_IN_THE_MODEL})
+    config: dict[str, Any] = parser.get()
+    return config
 
 
 def _tags(folder: RunFolder, journal: Journal, run_id: str) -> dict[str, str]:
@@ -149,11 +153,11 @@ def _tags(folder: RunFolder, journal: Journal, run_id: str) -> dict[str, str]:
     return {**scores, "run_id": run_id, **{key: str(known.get(key, "")) for key in _TAGS}}
 
 
-def _log_network(network: nn.Module, config: dict[str, Any]) -> str:
+def _log_network(network: Any, dims: int, channels: int, classes: int) -> str:
     """Log the network in MLflow's pickle-free format, compare it after loading, and return its address."""
-    dims, channels = config["spatial_dims"], config["in_channels"]
-    shapes = [(-1, count, *([-1] * dims)) for count in (channels, config["num_classes"])]
-    inputs, outputs = (Schema([TensorSpec(np.dtype(np.float32), shape)]) for shape in shapes)
+    inputs, outputs = (
+        Schema([TensorSpec(np.dtype(np.float32), (-1, count, *[-1] * dims))]) for count in (channels, classes)
+    )
     sides = (64, 96) if dims == 2 else (32, 48, 64)  # HRNet takes multiples of 32, and cannot be exported below 64
     example = np.random.default_rng(0).random((2, channels, *sides), dtype=np.float32)
     make_importable()  # MLflow imports Lightning, which imports torchvision, where these are installed
@@ -175,13 +179,14 @@ def _pinned(names: Iterable[str]) -> list[str]:
     return sorted(f"{name}=={importlib.metadata.version(name).partition('+')[0]}" for name in names)
 
 
-def _log_predictor(folder: RunFolder, config: dict[str, Any], packages: set[str]) -> str:
-    """Log the model that takes images, as code with its config and weights, and compare it with the bundle.
+def _log_predictor(predictor: Predictor, config: dict[str, Any], weights: Path) -> str:
+    """Log the model that takes images, as code with its config and weights, and compare it after loading.
 
     It has no schema of inputs, since MLflow would turn any numbers into bytes without a word; it checks them itself.
     This package is on no package index: a copy of it goes along, which reads the files.
     """
     distributions = importlib.metadata.packages_distributions()
+    packages = {type(module).__module__.partition(".")[0] for module in predictor.network.modules()}
     needed = {name for package in packages - {"monai_iels"} for name in distributions.get(package, ())}
     needed |= {*_NETWORK_NEEDS, *_FILES_NEED, *["itk-io"] * (config["spatial_dims"] == 3)}
     params = ParamSchema([ParamSpec("probabilities", "boolean", False), ParamSpec("format", "string", "array")])
@@ -191,12 +196,12 @@ def _log_predictor(folder: RunFolder, config: dict[str, Any], packages: set[str]
         info = mlflow.pyfunc.log_model(
             name="predict",
             python_model=str(_SERVING),
-            artifacts={"config": str(file), "weights": str(folder.best_weights)},
+            artifacts={"config": str(file), "weights": str(weights)},
             signature=ModelSignature(params=params),
             model_config={"max_values": _LARGEST_REQUEST},
             metadata=_ABOUT,
             pip_requirements=_pinned(needed),
             code_paths=[str(_SERVING.parents[1])],
         )
-        check_predictor(mlflow.pyfunc.load_model(info.model_uri), folder, config, Path(scratch))
+        check_predictor(mlflow.pyfunc.load_model(info.model_uri), predictor, config["image_size"], Path(scratch))
     return str(info.model_uri)

@@ -1,45 +1,19 @@
 # SPDX-FileCopyrightText: monai_iels contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Registered versions: which there are, which one is the champion, and back to a checkpoint."""
+"""Registered versions: which one is the champion, and back to a checkpoint."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 import mlflow
 
 from monai_iels._files import save_weights
-from monai_iels.measures import KEY_METRIC, deciding_metric
+from monai_iels.measures import deciding_metric
 
 SAME_DATA = ("dataset_fingerprint", "section")
 """Tags that two versions must share to be compared."""
-
-
-class Version(NamedTuple):
-    """One version of a registered model."""
-
-    model: str
-    version: str
-    dice: str
-    data: str
-    aliases: tuple[str, ...]
-
-
-def list_versions() -> list[Version]:
-    """Return all registered versions."""
-    client = mlflow.MlflowClient()
-    found = []
-    for model in client.search_registered_models():
-        versions = client.search_model_versions(f"name='{model.name}'")
-        for version in sorted(versions, key=lambda v: int(v.version)):
-            tags, number = version.tags, str(version.version)
-            data = tags.get("source", "") + (" (synthetic)" if tags.get("dataset_synthetic") == "True" else "")
-            dice = f"{float(tags[KEY_METRIC]):.4f}" if KEY_METRIC in tags else ""
-            aliases = tuple(alias for alias, holder in model.aliases.items() if str(holder) == number)
-            found.append(Version(model.name, number, dice, data, aliases))
-    return found
 
 
 def beats_champion(client: mlflow.MlflowClient, model: str, tags: Mapping[str, str]) -> bool:
