@@ -12,7 +12,7 @@ import torch
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 from torch import nn
 
-from monai_iels.evolutions import ConvexCurveMotion, Evolution, HeatDiffusion
+from monai_iels.evolutions import ConvexCurveMotion, HeatDiffusion
 from monai_iels.layers import InverseEvolutionLayer
 from monai_iels.losses import IELLoss
 from monai_iels.nnunet._settings import read_settings, regions_of
@@ -62,7 +62,7 @@ class nnUNetTrainerIEL(nnUNetTrainer):
             torch.set_num_threads(self.settings["threads"])
 
     def _layer(self, spacing: tuple[float, ...]) -> InverseEvolutionLayer:
-        return _layer(HeatDiffusion(spacing), gain=self.settings["gain"])
+        return InverseEvolutionLayer(HeatDiffusion(spacing), gain=self.settings["gain"] or 1)
 
     def _build_loss(self) -> nn.Module:
         finest = np.divide(self.configuration_manager.spacing, self.unit)
@@ -99,16 +99,11 @@ class nnUNetTrainerConvex(nnUNetTrainerIEL):
     """nnU-Net's trainer with a layer of curve motion, against concave outlines; its strength is ``reach``, in mm."""
 
     def _layer(self, spacing: tuple[float, ...]) -> InverseEvolutionLayer:
-        has_regions, reach = self.label_manager.has_regions, self.settings["reach"]
+        has_regions = self.label_manager.has_regions
         evolution = ConvexCurveMotion(
             radii=[radius / self.unit for radius in self.settings["radii"]],
             regions=regions_of(self.settings["regions"], self.dataset_json["labels"], has_regions),
             activation="sigmoid" if has_regions else "softmax",
             spacing=spacing,
         )
-        return _layer(evolution, reach=reach and reach / self.unit)
-
-
-def _layer(evolution: Evolution, **strength: Any) -> InverseEvolutionLayer:
-    """Return a layer, or one without steps if its strength is None."""
-    return InverseEvolutionLayer(evolution, **(strength if all(strength.values()) else {"dt": 1.0, "steps": 0}))
+        return InverseEvolutionLayer(evolution, reach=(self.settings["reach"] or 0) / self.unit)
