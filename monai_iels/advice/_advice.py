@@ -24,6 +24,7 @@ from monai_iels.advice._settings import Setting, settings_for
 from monai_iels.advice._sheet import MARKED, draw_sheet
 from monai_iels.advice._signs import Repeats, Signs, measure, specks_of
 from monai_iels.data import DataError, Problem
+from monai_iels.study import with_methods
 
 _SHOWN = 12
 
@@ -66,10 +67,12 @@ class Advice:
         with atomic(folder / "labels.png") as part:
             draw_sheet([(self.files.label(f), self.signs[f]) for f in self.worst()], self.diagnosis.answer, part)
         answer, best = self.diagnosis.answer, self.settings[0]
-        variants = {"U-Net": {"iel_steps": 0}} | {setting.name: setting.overrides for setting in self.settings}
-        study = {"bundle": os.path.abspath(bundle) if bundle else "mine", "seeds": 3, "variants": variants}
+        columns = {"U-Net": {"layer#steps": 0}} | {setting.name: setting.overrides for setting in self.settings}
+        study = {"bundle": os.path.abspath(bundle) if bundle else "mine", "seeds": 3, "columns": columns}
         text = f"# What the labels say\n\n{self}\n\n{steps}\n\n![The worst labels](labels.png)\n"
-        write_text(f"# {answer}: {best.name}. {best.evidence}\n{_yaml(best.overrides)}", folder / "override.yaml")
+        write_text(
+            f"# {answer}: {best.name}. {best.evidence}\n{_yaml(with_methods(best.overrides))}", folder / "override.yaml"
+        )
         write_text(f"# {answer}: what to try.\n{_yaml(study)}", folder / "study.yaml")
         write_text(text, folder / "report.md")
         return steps

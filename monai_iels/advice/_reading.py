@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -97,28 +97,21 @@ def find_labels(root: Path, cache_dir: PathLike | None = None) -> LabelFiles:
 def labels_of_source(name: str, root: PathLike, cache_dir: PathLike | None = None) -> LabelFiles:
     """Return the labels of one of the data sets."""
     source = data.SOURCES[name]
-    datalists = source.read(root, 0, cache_dir)
-    cases = [case for section in datalists.values() for case in section]
-    keys = sorted({key for case in cases for key in case if key.startswith("label")})[:1]
-    return _listed(datalists, keys, data.LabelValuesd("label", source.values, source.ignored))
+    return _listed(source.read(root, 0, cache_dir), "label", data.LabelValues(source.values, source.ignored))
 
 
 def labels_of_bundle(bundle: Path, root: PathLike, cache_dir: PathLike | None = None) -> LabelFiles:
-    """Return the labels of a bundle's data, read as its training does."""
+    """Return the labels of a bundle's data, read as its training does; of several annotators, those of the first."""
     parser = composed_config(bundle, root, cache_dir)
-    datalists = list_data(parser)
-    names = ("label_keys", "label_values", "ignored_values", "label_reader")
-    keys, known, ignored, reader = map(parser.get_parsed_content, names)
-    return _listed(datalists, keys, data.LabelValuesd("label", known, ignored), reader)
+    (key, (reader, values)), *_ = data.label_readers(parser.get_parsed_content("loading")).items()
+    return _listed(list_data(parser), str(key), values, reader)
 
 
-def _listed(
-    datalists: data.Datalists, keys: Sequence[str], values: data.LabelValuesd, reader: Any = None
-) -> LabelFiles:
+def _listed(datalists: data.Datalists, key: str, values: data.LabelValues, reader: Any = None) -> LabelFiles:
     """Return the labels of all cases, read as class numbers; without a reader, as their format is."""
-    files = sorted(data.all_files(datalists, keys))
+    files = sorted(data.all_files(datalists, [key]))
     reader = reader or format_of(files[0]).reader(as_mask)
-    return LabelFiles(files, lambda file: values({"label": data.read_file(file, reader)})["label"])
+    return LabelFiles(files, lambda file: values(data.read_file(file, reader)))
 
 
 def labels_in_folder(folder: Path) -> LabelFiles:

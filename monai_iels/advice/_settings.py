@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: monai_iels contributors
 # SPDX-License-Identifier: Apache-2.0
 
-"""What to try against each error: overrides of a bundle, and what was measured of them."""
+"""What to try against each error, and what was measured of it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Setting:
 
     Args:
         name: its name as a variant of a study.
-        overrides: values for keys of a bundle.
+        overrides: as those of a column of a study: values for keys of a bundle, and names of methods.
         evidence: what was measured, in a sentence.
     """
 
@@ -39,5 +39,5 @@ def settings_for(answer: str, axis: int = -1) -> list[Setting]:
     settings = [Setting(**remedy) for remedy in remedies[answer]]
     if answer == SLICES:
         spacing = ["1.0" if number == axis % 3 else 'float("inf")' for number in range(3)]
-        settings[-1].overrides["evolution"]["spacing"] = f"$[{', '.join(spacing)}]"
+        settings[-1].overrides["layer#evolution#spacing"] = f"$[{', '.join(spacing)}]"
     return settings
