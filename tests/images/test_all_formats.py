@@ -10,7 +10,6 @@ import sys
 import itk
 import numpy as np
 import pytest
-from dicom import write_series
 from monai.data import ITKReader, MetaTensor, NibabelReader, NumpyReader, PILReader
 from PIL import Image
 
@@ -19,7 +18,11 @@ from monai_iels.data import DataError, LabelValuesd, LoadFiled, check_files, pai
 from monai_iels.images import Format, Header
 
 FILES = [*images.suffixes(2), *images.suffixes(3)]
+
+
 VOLUMES = [suffix for suffix in images.suffixes(3) if suffix != ".mhd"]  # its values are in a second file
+
+
 AFFINE = np.diag([-0.8, 1.2, 2.5, 1.0])
 AFFINE[:3, 3] = 10, 20, 30
 
@@ -50,7 +53,7 @@ def reader_of(file):
     return images.format_of(file).reader(images.as_mask)
 
 
-def test_the_endings():
+def test_formats_are_known_by_their_endings():
     assert images.suffixes(2) == (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".gif")
     assert images.suffixes(3) == (".nii", ".nii.gz", ".nrrd", ".mha", ".mhd")
     assert images.writable(2) == (".png", ".tif", ".tiff", ".bmp")
@@ -90,7 +93,7 @@ def test_half_a_file_has_a_header_and_is_refused(suffix, tmp_path):
 
 
 @pytest.mark.parametrize("suffix", [".png", ".nii.gz", ".nrrd", ".mha"])
-def test_checksums_are_compared(suffix, tmp_path):
+def test_a_wrong_checksum_is_refused(suffix, tmp_path):
     file = tmp_path / f"a{suffix}"
     make(file)
     content = bytearray(file.read_bytes())
@@ -110,25 +113,6 @@ def test_values_that_are_not_finite_are_refused(suffix, tmp_path):
         images.read(file, PILReader() if suffix == ".tif" else ITKReader())
 
 
-def test_a_nifti_file_has_the_ending_of_its_content(tmp_path):
-    make(tmp_path / "a.nii")
-    content = (tmp_path / "a.nii").read_bytes()
-    for name, data, kind in (("b.nii.gz", content, "not compressed"), ("b.nii", gzip.compress(content), "compressed")):
-        (tmp_path / name).write_bytes(data)
-        with pytest.raises(ValueError, match=f"^is {kind}; give it the ending"):
-            images.read(tmp_path / name, NibabelReader())
-
-
-def test_pages_and_bits_are_refused(tmp_path):
-    pages = [Image.new("RGB", (9, 8))] * 2
-    pages[0].save(tmp_path / "a.tif", save_all=True, append_images=pages[1:])
-    with pytest.raises(ValueError, match=r"^has 2 pages; save each as a file of its own$"):
-        images.header(tmp_path / "a.tif")
-    Image.new("I;16", (9, 8)).save(tmp_path / "b.png")
-    with pytest.raises(ValueError, match=r"^has the mode I;16; save it with 8 bits per channel$"):
-        images.read(tmp_path / "b.png", PILReader(converter=lambda image: image.convert("RGB")))
-
-
 @pytest.mark.parametrize("suffix", FILES)
 def test_content_alone_tells_the_ending_unless_it_may_name_another_file(suffix, tmp_path):
     file = tmp_path / f"a{suffix}"
@@ -136,57 +120,6 @@ def test_content_alone_tells_the_ending_unless_it_may_name_another_file(suffix, 
     found = images.suffix_of(file.read_bytes(), images.format_of(file).spatial_dims)
     assert found == {".jpeg": ".jpg", ".tiff": ".tif", ".nrrd": "", ".mha": "", ".mhd": ""}.get(suffix, suffix)
     assert images.suffix_of(file.read_bytes(), 5 - images.format_of(file).spatial_dims) == ""
-
-
-def series_in(folder, *names, slices=7):
-    values = np.random.default_rng(0).integers(0, 1000, (slices, 9, 11)).astype(np.int16)
-    volume = itk.image_from_array(values)
-    volume.SetSpacing((0.8, 1.2, 2.5))
-    volume.SetOrigin((-10.0, 20.0, 30.0))
-    for name in names:
-        write_series(volume, folder, name)
-    return values.transpose()
-
-
-def test_a_dicom_series(tmp_path):
-    values = series_in(tmp_path / "one", "2")
-    header, image = images.header(tmp_path / "one"), images.read(tmp_path / "one", ITKReader())
-    np.testing.assert_array_equal(image[0].numpy(), values)
-    assert header.shape == values.shape
-    np.testing.assert_allclose(header.affine, image.affine.numpy(), atol=1e-5)
-    (found,) = images.find_series(str(tmp_path / "one"))
-    assert (found["image"], found["uid"]) == (str(tmp_path / "one"), "")
-    np.testing.assert_array_equal(images.read_series(found["image"], found["series"])[0].numpy(), values)
-
-
-def test_several_dicom_series_in_a_folder(tmp_path):
-    values = series_in(tmp_path / "two", "2", "3")
-    found = images.find_series(str(tmp_path / "two"))
-    assert [case["uid"][-2:] for case in found] == [".2", ".3"]
-    for case in found:
-        np.testing.assert_array_equal(images.read_series(case["image"], case["series"])[0].numpy(), values)
-
-
-@pytest.mark.parametrize("damage", ["truncated", "missing", "empty"])
-def test_a_dicom_series_that_is_not_complete(damage, tmp_path):
-    folder = tmp_path / "one"
-    series_in(folder, "2")
-    (series,) = images.find_series(str(folder))
-    files = sorted(folder.iterdir())
-    if damage == "truncated":
-        files[3].write_bytes(files[3].read_bytes()[:-50])
-    for file in {"missing": files[3:4], "empty": files}.get(damage, []):
-        file.unlink()
-    sentence = {
-        "truncated": "^has DICOM files that cannot be read: 2-003.dcm; copy them again$",
-        "missing": "^has slices at uneven distances, from 2.5 to 5 mm: one is missing or twice there$",
-        "empty": "^has no DICOM series; give a file, or the folder of a series$",
-    }[damage]
-    with pytest.raises(ValueError, match=sentence):
-        images.read(folder, ITKReader())
-    if damage != "empty":
-        with pytest.raises(ValueError, match=sentence):
-            images.read_series(str(folder), series["series"])
 
 
 PICTURE = """
@@ -228,8 +161,15 @@ class Toy(Format):
             stream.write(b"end")
 
 
-def test_a_new_format_is_one_class(tmp_path, monkeypatch):
-    monkeypatch.setattr("monai_iels.images._known.FORMATS", [*images.FORMATS, Toy()])
+@pytest.fixture
+def _toys_are_known():
+    images.FORMATS.append(Toy())
+    yield
+    images.FORMATS.pop()
+
+
+@pytest.mark.usefixtures("_toys_are_known")
+def test_a_new_format_is_one_class(tmp_path):
     assert images.suffixes(3)[-1] == images.writable(3)[-1] == ".toy"
     for number in range(4):
         for kind in ("images", "labels"):
@@ -248,3 +188,22 @@ def test_a_new_format_is_one_class(tmp_path, monkeypatch):
     file.write_bytes(b"")
     with pytest.raises(DataError, match="the file is empty"):
         paired_datalists(tmp_path, "images/{id}.toy", "labels/{id}.toy")
+
+
+def test_a_nifti_file_has_the_ending_of_its_content(tmp_path):
+    make(tmp_path / "a.nii")
+    content = (tmp_path / "a.nii").read_bytes()
+    for name, data, kind in (("b.nii.gz", content, "not compressed"), ("b.nii", gzip.compress(content), "compressed")):
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(ValueError, match=f"^is {kind}; give it the ending"):
+            images.read(tmp_path / name, NibabelReader())
+
+
+def test_several_pages_and_16_bits_are_refused(tmp_path):
+    pages = [Image.new("RGB", (9, 8))] * 2
+    pages[0].save(tmp_path / "a.tif", save_all=True, append_images=pages[1:])
+    with pytest.raises(ValueError, match=r"^has 2 pages; save each as a file of its own$"):
+        images.header(tmp_path / "a.tif")
+    Image.new("I;16", (9, 8)).save(tmp_path / "b.png")
+    with pytest.raises(ValueError, match=r"^has the mode I;16; save it with 8 bits per channel$"):
+        images.read(tmp_path / "b.png", PILReader(converter=lambda image: image.convert("RGB")))
