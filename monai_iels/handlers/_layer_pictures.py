@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,7 +93,7 @@ class LayerPictures:
         with drawing(file) as part:
             sheet, spatial_dims = self._sheet(self.training, device), self.training[0]["image"].ndim - 1
             cases = "training cases" if spatial_dims == 2 else "one slice of each training case"
-            sheet.draw(f"{when}: {cases}, {in_words(self.layer, spatial_dims)}", part)
+            sheet.draw(f"{when}: {cases}", part)
 
     def _sheet(self, dataset: Any, device: torch.device) -> Sheet:
         cases = [dataset[index] for index in range(min(self.count, len(dataset)))]
@@ -114,15 +113,3 @@ class LayerPictures:
             classes["after the layer (for the loss)"] = trained.argmax(0)
         arrays = {name: values.cpu().numpy() for name, values in classes.items()}
         return tiles(image[0].cpu().numpy(), arrays, largest=_LARGEST_TILE)
-
-
-def in_words(layer: InverseEvolutionLayer, spatial_dims: int) -> str:
-    """Return the physics and the strength of a layer, such as "layer of heat diffusion, gain 38"."""
-    if not layer.steps:
-        return "no layer"
-    name = re.sub(r"(?<!^)(?=[A-Z])", " ", type(layer.evolution).__name__).lower()
-    gain = layer.gains().get(spatial_dims)
-    if gain is None:
-        reach = layer.dt * layer.share * layer.steps
-        return f"layer of {name}, reach {reach:.3g}" if layer.evolution.order == 1 else f"layer of {name}"
-    return f"layer of {name}, gain {gain:{'.1f' if gain < 10 else '.0f'}}"

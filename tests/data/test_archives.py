@@ -7,23 +7,12 @@ import gzip
 import os
 import shutil
 import tarfile
-import zipfile
 from pathlib import Path
 
 import pytest
-from data_sets import (
-    files_of_at_most,
-    only_problem,
-    read_wbc,
-    truncate,
-    web_page,
-    zip_of,
-)
+from data_sets import files_of_at_most, only_problem, read_wbc, truncate, web_page, zip_of
 
-from monai_iels.data import (
-    DataError,
-    fingerprint,
-)
+from monai_iels.data import DataError, fingerprint
 
 
 @pytest.mark.parametrize("damage", ["truncated", "text"])

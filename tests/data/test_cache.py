@@ -9,19 +9,9 @@ import re
 import shutil
 
 import pytest
-from data_sets import (
-    READERS,
-    SMALL,
-    files_of_at_most,
-    main,
-    snapshot,
-    truncate,
-)
+from data_sets import READERS, SMALL, files_of_at_most, main, snapshot, truncate
 
-from monai_iels.data import (
-    checked_datalists,
-    fingerprint,
-)
+from monai_iels.data import checked_datalists, fingerprint
 
 
 @pytest.mark.parametrize("share", [0.3, 0.9])

@@ -7,18 +7,9 @@ import os
 import re
 
 import pytest
-from data_sets import (
-    READERS,
-    only_problem,
-    read_wbc,
-)
+from data_sets import READERS, only_problem, read_wbc
 
-from monai_iels.data import (
-    SOURCES,
-    DataError,
-    checked_datalists,
-    fingerprint,
-)
+from monai_iels.data import SOURCES, DataError, checked_datalists, fingerprint
 
 
 @pytest.mark.parametrize("name", ["wbc", "dsb2018", "hippocampus"])

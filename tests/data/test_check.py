@@ -29,12 +29,7 @@ from data_sets import (
 from PIL import Image
 from programs import Program
 
-from monai_iels.data import (
-    SOURCES,
-    DataError,
-    check_source,
-    checked_datalists,
-)
+from monai_iels.data import SOURCES, DataError, check_source, checked_datalists
 
 
 @pytest.mark.parametrize("damage", [truncate, empty, web_page, link_to_itself])

@@ -7,24 +7,12 @@ import shutil
 
 import numpy as np
 import pytest
-from data_sets import (
-    labels,
-    loading_of,
-    only_problem,
-    read_cityscapes,
-    truncate,
-)
+from data_sets import labels, loading_of, only_problem, read_cityscapes, truncate
 from helpers import BUNDLES
 from monai.bundle import ConfigParser
 from PIL import Image
 
-from monai_iels.data import (
-    IGNORED,
-    SOURCES,
-    DataError,
-    check_labels,
-    check_source,
-)
+from monai_iels.data import IGNORED, SOURCES, DataError, check_labels, check_source
 
 
 def test_other_files_and_the_test_set_of_the_official_layout_are_passed_over(copy, tmp_path):

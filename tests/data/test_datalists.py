@@ -13,22 +13,10 @@ from pathlib import Path
 import itk
 import numpy as np
 import pytest
-from data_sets import (
-    labels,
-    link_to_itself,
-    read_wbc,
-    truncate,
-    web_page,
-    write_labels,
-    zip_of,
-)
+from data_sets import labels, link_to_itself, read_wbc, truncate, web_page, write_labels, zip_of
 from PIL import Image
 
-from monai_iels.data import (
-    DataError,
-    check_labels,
-    paired_datalists,
-)
+from monai_iels.data import DataError, check_labels, paired_datalists
 
 
 @pytest.mark.parametrize("label", ["labels/{id}.png", "images/{id}_mask.png"])

@@ -13,18 +13,10 @@ import time
 
 import numpy as np
 import pytest
-from data_sets import (
-    files_of_at_most,
-    in_another_process,
-    main,
-    read_wbc,
-    web_page,
-)
+from data_sets import files_of_at_most, in_another_process, main, read_wbc, web_page
 from PIL import Image
 
-from monai_iels.data import (
-    SOURCES,
-)
+from monai_iels.data import SOURCES
 
 
 @pytest.mark.parametrize("name", ["drive", "refuge", "cityscapes"])

@@ -7,10 +7,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
-from data_sets import (
-    only_problem,
-    read_drive,
-)
+from data_sets import only_problem, read_drive
 from PIL import Image
 
 

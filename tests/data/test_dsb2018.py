@@ -13,20 +13,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from data_sets import (
-    SMALL,
-    files_of_at_most,
-    only_problem,
-    read_dsb2018,
-    real,
-    truncate,
-)
+from data_sets import SMALL, files_of_at_most, only_problem, read_dsb2018, real, truncate
 from PIL import Image
 
-from monai_iels.data import (
-    DataError,
-    fingerprint,
-)
+from monai_iels.data import DataError, fingerprint
 
 
 def test_masks_are_merged_once_and_again_where_one_changed(copy, tmp_path):

@@ -9,14 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from data_sets import (
-    write_labels,
-)
+from data_sets import write_labels
 from PIL import Image
 
-from monai_iels.data import (
-    paired_datalists,
-)
+from monai_iels.data import paired_datalists
 
 
 @pytest.fixture(scope="module")

@@ -9,25 +9,12 @@ import nibabel
 import numpy as np
 import pytest
 import torch
-from data_sets import (
-    DAMAGED,
-    GREY,
-    READERS,
-    RGB,
-    loading_of,
-    read_hippocampus,
-    read_wbc,
-    truncate,
-)
+from data_sets import DAMAGED, GREY, READERS, RGB, loading_of, read_hippocampus, read_wbc, truncate
 from monai.data import NibabelReader, PILReader
 from monai.transforms import Compose, SaveImage, ScaleIntensityRanged
 from PIL import Image
 
-from monai_iels.data import (
-    DataError,
-    LoadFiled,
-    checked_datalists,
-)
+from monai_iels.data import DataError, LoadFiled, checked_datalists
 
 
 @pytest.mark.parametrize("file", [file for file in DAMAGED if file != "dsb2018 label.png"])  # which is merged

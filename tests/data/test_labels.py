@@ -10,21 +10,10 @@ import nibabel
 import numpy as np
 import pytest
 import torch
-from data_sets import (
-    GREY,
-    labels,
-    truncate,
-    write_labels,
-)
+from data_sets import GREY, labels, truncate, write_labels
 from monai.data import NibabelReader
 
-from monai_iels.data import (
-    IGNORED,
-    DataError,
-    LabelValuesd,
-    LoadFiled,
-    check_labels,
-)
+from monai_iels.data import IGNORED, DataError, LabelValuesd, LoadFiled, check_labels
 
 
 def test_bytes_become_classes_and_other_values_are_refused():

@@ -5,10 +5,7 @@
 
 import pickle
 
-from monai_iels.data import (
-    DataError,
-    Problem,
-)
+from monai_iels.data import DataError, Problem
 
 
 def test_a_long_list_of_problems_is_cut_after_twenty_lines():

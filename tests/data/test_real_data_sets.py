@@ -3,17 +3,9 @@
 
 """Real data sets, where ``MONAI_IELS_DATA`` names the folder that has them."""
 
-from data_sets import (
-    read_hippocampus,
-    read_wbc,
-    real,
-)
+from data_sets import read_hippocampus, read_wbc, real
 
-from monai_iels.data import (
-    SOURCES,
-    check_source,
-    fingerprint,
-)
+from monai_iels.data import SOURCES, check_source, fingerprint
 
 
 def test_the_real_white_blood_cells_are_complete_and_sound():

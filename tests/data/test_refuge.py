@@ -7,17 +7,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from data_sets import (
-    only_problem,
-    read_refuge,
-)
+from data_sets import only_problem, read_refuge
 from PIL import Image
 
-from monai_iels.data import (
-    SOURCES,
-    check_source,
-    fingerprint,
-)
+from monai_iels.data import SOURCES, check_source, fingerprint
 
 
 @pytest.mark.parametrize("suffix", [".bmp", ".png"])

@@ -7,21 +7,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from data_sets import (
-    READERS,
-    only_problem,
-    read_dsb2018,
-    read_refuge,
-    read_wbc,
-    snapshot,
-)
+from data_sets import READERS, only_problem, read_dsb2018, read_refuge, read_wbc, snapshot
 
-from monai_iels.data import (
-    SOURCES,
-    DataError,
-    check_source,
-    fingerprint,
-)
+from monai_iels.data import SOURCES, DataError, check_source, fingerprint
 
 
 @pytest.mark.parametrize("litter", [".DS_Store", "._002.bmp", "Thumbs.db", "desktop.ini"])

@@ -12,23 +12,11 @@ from pathlib import Path
 import nibabel
 import numpy as np
 import pytest
-from data_sets import (
-    READERS,
-    SMALL,
-    in_another_process,
-    main,
-    read_cityscapes,
-    read_hippocampus,
-    snapshot,
-)
+from data_sets import READERS, SMALL, in_another_process, main, read_cityscapes, read_hippocampus, snapshot
 from PIL import Image
 from programs import Program
 
-from monai_iels.data import (
-    SOURCES,
-    case_files,
-    check_source,
-)
+from monai_iels.data import SOURCES, case_files, check_source
 
 
 @pytest.mark.parametrize("name", READERS)
