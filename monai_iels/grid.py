@@ -33,9 +33,7 @@ def check_spacing(spacing: Spacing, may_be_infinite: bool = False) -> Spacing:
     finite = [h for h in values if h < math.inf]
     if not finite or not all(h > 0 for h in values) or (len(finite) < len(values) and not may_be_infinite):
         rule = " and not infinite for every axis" if may_be_infinite else " and finite" if math.inf in values else ""
-        raise ValueError(
-            f"Expected `spacing` to be positive{rule}, one number or one per spatial axis, got {spacing!r}."
-        )
+        raise ValueError(f"`spacing` must be positive{rule}, one number or one per spatial axis, got {spacing!r}.")
     return values if isinstance(spacing, Iterable) else values[0]
 
 
@@ -49,8 +47,8 @@ def spacing_per_axis(spacing: Spacing, spatial_dims: int) -> tuple[float, ...]:
         return (spacing,) * spatial_dims
     if len(spacing) != spatial_dims:
         raise ValueError(
-            f"Expected `spacing` with one value for each of {spatial_dims} spatial axes, got {tuple(spacing)}. "
-            "Pass a single number to use it for every axis."
+            f"`spacing` must have one value for each of {spatial_dims} spatial axes, got {tuple(spacing)}: "
+            "pass a single number to use it for every axis."
         )
     return tuple(spacing)
 
@@ -61,13 +59,7 @@ def check_dt(dt: float) -> float:
     Raises:
         ValueError: if ``dt`` is NaN or infinite.
     """
-    try:
-        finite = -math.inf < dt < math.inf
-    except TypeError:
-        finite = False
-    if not finite:
-        raise ValueError(f"Expected a finite time step `dt`, got {dt!r}.")
-    return float(dt)
+    return float(check_number("dt", dt))
 
 
 def check_steps(steps: int) -> int:
@@ -76,13 +68,54 @@ def check_steps(steps: int) -> int:
     Raises:
         ValueError: if ``steps`` is negative or not an integer.
     """
+    return check_whole("steps", steps, remedy=": the sign of `dt` is the direction of time")
+
+
+def check_whole(name: str, value: int, low: int = 0, remedy: str = "") -> int:
+    """Return a whole number of at least ``low`` as an int.
+
+    Raises:
+        ValueError: if it is smaller, or not a whole number.
+    """
     try:
-        count = operator.index(steps)
+        number = operator.index(value)
     except TypeError:
-        raise ValueError(f"Expected `steps` to be an integer, got {steps!r}.") from None
-    if count < 0:
-        raise ValueError(f"Expected `steps` >= 0, got {count}. The direction of time is the sign of `dt`.")
-    return count
+        number = low - 1
+    if number < low:
+        raise ValueError(f"`{name}` must be a whole number, at least {low}, got {value!r}{remedy}.")
+    return number
+
+
+def check_number(name: str, value: float, low: float = -math.inf, high: float = math.inf, above: bool = False) -> float:
+    """Return a finite number from ``low`` to ``high``, or, with ``above``, one that is greater than ``low``.
+
+    Raises:
+        ValueError: if it is outside of these limits, or not a finite number.
+    """
+    try:
+        is_within = (low < value if above else low <= value) and value <= high and -math.inf < value < math.inf
+    except TypeError:
+        is_within = False
+    if not is_within or isinstance(value, bool):
+        lower = "finite" if math.isinf(low) else f"above {low}" if above else f"at least {low}"
+        limits = lower if math.isinf(high) else f"{lower} and at most {high}"
+        raise ValueError(f"`{name}` must be {limits}, got {value!r}.")
+    return value
+
+
+def check_regions(regions: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
+    """Return groups of channels or classes as tuples.
+
+    Raises:
+        ValueError: if there is no group, or one is empty or has something else than whole numbers from 0.
+    """
+    try:
+        groups = tuple(tuple(operator.index(k) for k in region) for region in regions)
+    except TypeError:
+        groups = ()
+    if not groups or not all(groups) or min(map(min, groups)) < 0:
+        raise ValueError(f"`regions` must be groups of channels or classes such as ((1,), (2, 3)), got {regions!r}.")
+    return groups
 
 
 def power(growth: float, steps: int) -> float:
@@ -104,9 +137,9 @@ def as_field(u: Tensor) -> Tensor:
     """
     if not isinstance(u, Tensor) or not u.is_floating_point():
         found = u.dtype if isinstance(u, Tensor) else type(u).__name__
-        raise TypeError(f"Expected a floating point tensor of logits, got {found}. Convert it with `.float()` first.")
+        raise TypeError(f"logits must be a floating point tensor, got {found}: convert them with `.float()` first.")
     if u.ndim < 3:
-        raise ValueError(f"Expected a tensor of shape (B, C, *spatial) with a spatial axis, got {tuple(u.shape)}.")
+        raise ValueError(f"logits must have a spatial axis, as in (B, C, *spatial), got shape {tuple(u.shape)}.")
     plain = u if type(u) is Tensor else u.as_subclass(Tensor)
     return plain if plain.dtype == torch.float64 else plain.float()
 

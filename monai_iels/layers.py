@@ -12,7 +12,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from monai_iels.evolutions.base import Evolution, check_evolution
-from monai_iels.grid import check_steps, spacing_per_axis
+from monai_iels.grid import check_number, check_steps, spacing_per_axis
 
 # Heat layers with a gain of 38 and 237 train, one with 1.3e5 collapsed on WBC.
 _LARGEST_GAIN = 1e3
@@ -43,12 +43,12 @@ class _EvolutionLayer(nn.Module):
         given = [name for name, value in (("dt", dt), ("gain", gain), ("reach", reach)) if value is not None]
         if len(given) != 1:
             raise ValueError(
-                f"Expected one of `dt` with `steps`, `gain` or `reach`, got {' and '.join(given) or 'none of them'}."
+                f"a layer needs one of `gain`, `reach`, or `dt` with `steps`, got {' and '.join(given) or 'none'}."
             )
         if gain == 1 or reach == 0:  # off
             dt, steps, gain, reach = 1.0, 0, None, None
         if dt is not None and steps is None:
-            raise ValueError("Expected `steps`, the number of steps of `dt`.")
+            raise ValueError("`dt` needs `steps`, the number of steps.")
         self.spatial_dims = _spatial_dims(spatial_dims, self.evolution)
         if reach is not None:
             dt, steps = self._of_reach(reach, steps)
@@ -57,7 +57,7 @@ class _EvolutionLayer(nn.Module):
             self.spatial_dims = self.spatial_dims or _DIMS_OF_GAIN
             dt = self._largest_dt(self._check_gain(gain), self.spatial_dims, max(1, self.steps))
         if isinstance(dt, str | None) or not 0 < dt < float("inf"):
-            raise ValueError(f"Expected `dt` > 0, got {dt}. {self.wrong_direction}")
+            raise ValueError(f"`dt` must be positive, got {dt}: {self.wrong_direction}.")
         self.dt = dt
         self.share = 1.0
         self._warn_of_gain()
@@ -102,27 +102,26 @@ class _EvolutionLayer(nn.Module):
             return
         spacing_per_axis(self.evolution.spacing, dims)  # raises if the spacing has another number of values
         raise ValueError(
-            f"Expected logits in {self.spatial_dims}-D, got {dims}-D logits of shape {tuple(u.shape)}: "
+            f"logits must be {self.spatial_dims}-D as the layer is, got {dims}-D ones of shape {tuple(u.shape)}: "
             f"build the layer with spatial_dims={dims}."
         )
 
     def _of_reach(self, reach: float, steps: int | None) -> tuple[float, int]:
         """Return time step and number of steps with which an outline moves by ``reach``."""
         if self.evolution.order != 1:
-            raise ValueError(f"Expected `gain` for {self.evolution}, got `reach`, which is for outlines that move.")
-        if isinstance(reach, str) or not 0 < reach < float("inf"):
-            raise ValueError(f"Expected `reach` >= 0, in the unit of `spacing`, got {reach}.")
+            raise ValueError(f"`reach` is for outlines that move, got {self.evolution}: use `gain` or `dt`.")
+        reach = check_number("reach", reach, 0)
         if steps is None:
             spacing = spacing_per_axis(self.evolution.spacing, self.spatial_dims or 1)
             steps = math.ceil(reach / (_PART_OF_A_PIXEL * min(spacing)))
         return reach / max(1, check_steps(steps)), steps
 
     def _check_gain(self, gain: float) -> float:
-        if isinstance(gain, str) or not 1 < gain < float("inf"):
-            raise ValueError(f"Expected `gain` >= 1, got {gain}.")
         if self.evolution.gain(self.direction, 1, self.spatial_dims or _DIMS_OF_GAIN) is None:
-            raise ValueError(f"Expected `reach` or `dt` for {self.evolution}, whose gain is not known, got `gain`.")
-        return gain
+            raise ValueError(
+                f"`gain` needs an evolution whose gain is known, got {self.evolution}: use `reach` or `dt`."
+            )
+        return check_number("gain", gain, 1)
 
     def _warn_of_gain(self) -> None:
         dims, gain = next(iter(self.gains().items()), (0, 0.0))
@@ -199,7 +198,7 @@ class InverseEvolutionLayer(_EvolutionLayer):
 
     direction = -1
     good_gain = 40
-    wrong_direction = "The layer itself runs backward in time; pass the size of its time step."
+    wrong_direction = "the layer itself runs backward in time"
 
 
 class ForwardEvolutionLayer(_EvolutionLayer):
@@ -236,20 +235,20 @@ class ForwardEvolutionLayer(_EvolutionLayer):
 
     direction = +1
     good_gain = 1
-    wrong_direction = "To run backward in time, use InverseEvolutionLayer."
+    wrong_direction = "use InverseEvolutionLayer to run backward in time"
 
 
 def _spatial_dims(spatial_dims: int | None, evolution: Evolution) -> int | None:
     """Return the number of spatial dimensions as far as it is known, from the argument or from the spacing."""
     if spatial_dims not in (None, 1, 2, 3):
-        raise ValueError(f"Expected `spatial_dims` to be 1, 2 or 3, got {spatial_dims!r}.")
+        raise ValueError(f"`spatial_dims` must be 1, 2 or 3, got {spatial_dims!r}.")
     if isinstance(evolution.spacing, int | float):
         return spatial_dims
     axes = len(evolution.spacing)
     if spatial_dims not in (None, axes):
         raise ValueError(
-            f"Expected `spacing` with one value for each of spatial_dims={spatial_dims} axes, got {evolution}. "
-            f"Pass a single number to use it for every axis, or spatial_dims={axes}."
+            f"`spacing` must have one value for each of spatial_dims={spatial_dims} axes, got {evolution}: "
+            f"pass a single number to use it for every axis, or spatial_dims={axes}."
         )
     return axes
 

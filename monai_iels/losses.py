@@ -14,7 +14,15 @@ import torch.nn.functional as F
 from monai.utils import LossReduction
 from torch import Tensor, nn
 
-from monai_iels.grid import Spacing, as_field, check_spacing, spacing_per_axis, spatial_axes
+from monai_iels.grid import (
+    Spacing,
+    as_field,
+    check_number,
+    check_regions,
+    check_spacing,
+    spacing_per_axis,
+    spatial_axes,
+)
 from monai_iels.layers import apply_layer
 from monai_iels.operators.extension import extend
 
@@ -172,7 +180,7 @@ class GradientEnergyLoss(nn.Module):
     ) -> None:
         super().__init__()
         self.loss = _check_loss(loss)
-        self.weight = _check_weight(weight)
+        self.weight = check_number("weight", weight, 0)
         self.spacing = check_spacing(spacing)
         self.reduction = LossReduction(reduction)
 
@@ -182,8 +190,8 @@ class GradientEnergyLoss(nn.Module):
         energy = self._reduced(self.energy(input))
         if energy.ndim and loss.ndim not in (0, energy.ndim):
             raise ValueError(
-                f"Expected a loss of shape {tuple(energy.shape)} or a number to add the energies to, "
-                f"got {tuple(loss.shape)}. Set `reduction` to 'mean' or 'sum', or use one of MONAI's losses."
+                f"the loss must be a number or of shape {tuple(energy.shape)} to add the energies to it, "
+                f"got {tuple(loss.shape)}: set `reduction` to 'mean' or 'sum', or use one of MONAI's losses."
             )
         return loss + self.weight * energy
 
@@ -258,17 +266,12 @@ class QuasiConcavityLoss(nn.Module):
     ) -> None:
         super().__init__()
         self.loss = _check_loss(loss)
-        self.weight = _check_weight(weight)
-        self.regions = tuple(tuple(region) for region in regions)
+        self.weight = check_number("weight", weight, 0)
+        self.regions = check_regions(regions)
         self.sigmoid = sigmoid
-        self.margin = margin
-        channels = [channel for region in self.regions for channel in region]
-        if not all(self.regions) or not channels or min(channels) < 0:
-            raise ValueError(f"Expected `regions` to be groups of channels such as ((1,), (2, 3)), got {regions}.")
-        if sigmoid and len(channels) != len(self.regions):
-            raise ValueError(f"Expected one channel for each sigmoid region, got {regions}.")
-        if not 0 <= margin < float("inf"):
-            raise ValueError(f"Expected `margin` >= 0, got {margin}.")
+        self.margin = check_number("margin", margin, 0)
+        if sigmoid and any(len(region) > 1 for region in self.regions):
+            raise ValueError(f"`regions` must have one channel each with `sigmoid=True`, got {regions}.")
 
     def forward(self, input: Tensor, target: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """Return the loss of ``input``, logits of shape ``(B, C, H, W)``, with the mean penalty added."""
@@ -295,11 +298,13 @@ class QuasiConcavityLoss(nn.Module):
         field = as_field(u)
         if field.ndim != 4 or min(field.shape[2:]) < 3:
             raise ValueError(
-                f"Expected logits in 2-D of at least 3x3 pixels, of shape (B, C, H, W), got {tuple(u.shape)}. "
-                "There is no such loss in 3-D; use ConvexCurveMotion."
+                f"logits must be 2-D, of shape (B, C, H, W) with at least 3x3 pixels, got {tuple(u.shape)}: "
+                "for 3-D use ConvexCurveMotion."
             )
         if max(map(max, self.regions)) >= field.shape[1]:
-            raise ValueError(f"Expected logits with the channels of {self.regions}, got {field.shape[1]} channels.")
+            raise ValueError(
+                f"logits must have the channels of `regions` {self.regions}, got {field.shape[1]} channels."
+            )
         p = field.sigmoid() if self.sigmoid else field.softmax(1)
         return torch.stack([p[:, list(region)].sum(1) for region in self.regions], 1)
 
@@ -311,11 +316,5 @@ def apply_loss(loss: Any, input: Logits, target: Any, image: Tensor) -> Tensor:
 
 def _check_loss(loss: nn.Module) -> nn.Module:
     if not callable(loss):
-        raise TypeError(f"Expected a loss such as torch.nn.CrossEntropyLoss(), got {loss!r}.")
+        raise TypeError(f"`loss` must be a loss such as torch.nn.CrossEntropyLoss(), got {loss!r}.")
     return loss
-
-
-def _check_weight(weight: float) -> float:
-    if not 0 <= weight < float("inf"):
-        raise ValueError(f"Expected `weight` >= 0, got {weight}.")
-    return weight

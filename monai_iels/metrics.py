@@ -16,6 +16,7 @@ from monai.metrics.utils import ignore_background
 from monai.utils import MetricReduction
 from torch import Tensor
 
+from monai_iels.grid import check_regions
 from monai_iels.operators.hulls import components_of, hull_volume
 
 
@@ -51,25 +52,25 @@ class _PropertyMetric(CumulativeIterationMetric):
         """
         data = self.get_buffer()
         if not isinstance(data, Tensor):
-            raise ValueError(f"Expected {type(self).__name__} to be called before `aggregate`, but it has no values.")
+            raise ValueError(f"{type(self).__name__} has no values yet: call it before `aggregate`.")
         value, not_nans = do_metric_reduction(data, reduction or self.reduction)
         return (value, not_nans) if self.get_not_nans else value
 
     def _compute_tensor(self, y_pred: Tensor, y: Tensor | None = None, **kwargs: Any) -> Tensor:
         if self.reference and y is None:
-            raise ValueError("Expected a reference `y` to measure, got None.")
+            raise ValueError("a reference `y` is needed with `reference=True`, got None.")
         return self.measure(self._regions(y if self.reference and y is not None else y_pred))
 
     def _regions(self, y: Tensor) -> Tensor:
         """Return the channels that count, as booleans."""
         if y.ndim < 3:
-            raise ValueError(f"Expected one-hot labels of shape (B, C, *spatial), got {tuple(y.shape)}.")
+            raise ValueError(f"labels must be one-hot, of shape (B, C, *spatial), got {tuple(y.shape)}.")
         channels = y.as_subclass(Tensor)
         is_one = channels.bool()
         if not (channels == is_one).all():
             raise ValueError(
-                f"Expected one-hot labels of 0 and 1, got values from {y.min():g} to {y.max():g}. "
-                "Use AsDiscrete(argmax=True, to_onehot=C) for logits, or AsDiscrete(to_onehot=C) for class numbers."
+                f"labels must be one-hot, of 0 and 1, got values from {y.min():g} to {y.max():g}: "
+                "use AsDiscrete(argmax=True, to_onehot=C) for logits, or AsDiscrete(to_onehot=C) for class numbers."
             )
         return is_one if self.include_background else ignore_background(is_one)[0]
 
@@ -111,9 +112,7 @@ class ConvexityMetric(_PropertyMetric):
         reference: bool = False,
     ) -> None:
         super().__init__(include_background or regions is not None, reduction, get_not_nans, reference)
-        self.regions = None if regions is None else tuple(tuple(region) for region in regions)
-        if self.regions is not None and not (self.regions and all(self.regions)):
-            raise ValueError(f"Expected `regions` to be groups of channels such as ((1,), (2, 3)), got {regions}.")
+        self.regions = None if regions is None else check_regions(regions)
 
     def measure(self, y: Tensor) -> Tensor:
         """Return the convexity of each image and region, of shape ``(B, regions)``."""
@@ -123,11 +122,13 @@ class ConvexityMetric(_PropertyMetric):
     def _regions(self, y: Tensor) -> Tensor:
         channels = super()._regions(y)
         if channels.ndim not in (4, 5):
-            raise ValueError(f"Expected labels in 2-D or 3-D, of shape (B, C, *spatial), got {tuple(y.shape)}.")
+            raise ValueError(f"labels must be 2-D or 3-D, of shape (B, C, *spatial), got {tuple(y.shape)}.")
         if self.regions is None:
             return channels
         if max(map(max, self.regions)) >= channels.shape[1]:
-            raise ValueError(f"Expected labels with the channels of {self.regions}, got {channels.shape[1]} channels.")
+            raise ValueError(
+                f"labels must have the channels of `regions` {self.regions}, got {channels.shape[1]} channels."
+            )
         return torch.stack([channels[:, list(region)].any(1) for region in self.regions], 1)
 
     def _compute_tensor(self, y_pred: Tensor, y: Tensor | None = None, **kwargs: Any) -> Tensor:
@@ -195,7 +196,7 @@ class SetIoUMetric(CumulativeIterationMetric):
     def __init__(self, include_background: bool = False, reduction: str = "mean") -> None:
         super().__init__()
         if reduction not in ("mean", "none"):
-            raise ValueError(f"Expected `reduction` to be 'mean' or 'none', got {reduction!r}.")
+            raise ValueError(f"`reduction` must be 'mean' or 'none', got {reduction!r}.")
         self.include_background = include_background
         self.reduction = reduction
 
@@ -207,7 +208,7 @@ class SetIoUMetric(CumulativeIterationMetric):
         """
         counts = self.get_buffer()
         if not isinstance(counts, Tensor):
-            raise ValueError("Expected SetIoUMetric to be called before `aggregate`, but it has no values.")
+            raise ValueError("SetIoUMetric has no values yet: call it before `aggregate`.")
         common, either = counts.sum(0).T
         values = common / either  # NaN where there is nothing
         return values.nanmean() if self.reduction == "mean" else values
@@ -216,7 +217,9 @@ class SetIoUMetric(CumulativeIterationMetric):
         """Return the pixels of intersection and union of each image and class, ``(B, C, 2)``."""
         if y is None or y.shape != y_pred.shape:
             found = None if y is None else tuple(y.shape)
-            raise ValueError(f"Expected one-hot labels of shape {tuple(y_pred.shape)}, got {found}.")
+            raise ValueError(
+                f"labels must be one-hot and of the shape of the predictions, {tuple(y_pred.shape)}, got {found}."
+            )
         guess, truth = (x.as_subclass(Tensor).flatten(2).bool() for x in (y_pred, y))
         counts = torch.stack([(guess & truth).sum(2), (guess | truth).sum(2)], dim=2).double()
         return counts if self.include_background else counts[:, 1:]

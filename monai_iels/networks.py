@@ -96,6 +96,6 @@ def apply_to_heads(layer: nn.Module, out: Any, *inputs: Any) -> Any:
 
     if not any(map(is_head, leaves)):
         raise TypeError(
-            f"Expected the network to return logits, or heads in a list, tuple or dictionary, got {type(out).__name__}."
+            f"the network must return logits, or heads in a list, tuple or dictionary, got {type(out).__name__}."
         )
     return tree_unflatten([evolved(x) for x in leaves], structure)

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from monai.networks.layers import gaussian_1d, separable_filtering
 from torch import Tensor, nn
 
-from monai_iels.grid import as_field
+from monai_iels.grid import as_field, check_number
 
 
 class GeneralizedCrossEntropyLoss(nn.Module):
@@ -37,9 +37,7 @@ class GeneralizedCrossEntropyLoss(nn.Module):
 
     def __init__(self, q: float = 0.7) -> None:
         super().__init__()
-        if not 0 < q <= 1:
-            raise ValueError(f"Expected `q` in (0, 1], got {q}.")
-        self.q = q
+        self.q = check_number("q", q, 0, 1, above=True)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """Return the mean over pixels, for logits ``(B, C, *spatial)`` and classes ``(B, 1, *spatial)``."""
@@ -77,10 +75,8 @@ class SymmetricCrossEntropyLoss(nn.Module):
 
     def __init__(self, alpha: float = 0.1, beta: float = 1.0) -> None:
         super().__init__()
-        if not (0 <= alpha < math.inf and 0 <= beta < math.inf):
-            raise ValueError(f"Expected `alpha` and `beta` >= 0, got {alpha} and {beta}.")
-        self.alpha = alpha
-        self.beta = beta
+        self.alpha = check_number("alpha", alpha, 0)
+        self.beta = check_number("beta", beta, 0)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """Return the mean over pixels, for logits ``(B, C, *spatial)`` and classes ``(B, 1, *spatial)``."""
@@ -119,9 +115,7 @@ class BootstrappedCrossEntropyLoss(nn.Module):
 
     def __init__(self, beta: float = 0.95, hard: bool = False) -> None:
         super().__init__()
-        if not 0 <= beta <= 1:
-            raise ValueError(f"Expected `beta` in [0, 1], got {beta}.")
-        self.beta = beta
+        self.beta = check_number("beta", beta, 0, 1)
         self.hard = hard
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
@@ -177,8 +171,7 @@ class StudentTLoss(nn.Module):
 
     def __init__(self, nu: float = 1.0, ignore_index: int | None = None) -> None:
         super().__init__()
-        if not self.epsilon < nu < math.inf:
-            raise ValueError(f"Expected `nu` > {self.epsilon}, got {nu}.")
+        check_number("nu", nu, self.epsilon, above=True)
         self.log_nu = nn.Parameter(torch.tensor(math.log(nu - self.epsilon)))
         self.ignore_index = ignore_index
 
@@ -234,11 +227,9 @@ class SpatialLabelSmoothingLoss(nn.Module):
 
     def __init__(self, sigma: float = 1.0, kernel_size: int = 3, ignore_index: int | None = None) -> None:
         super().__init__()
-        if not 0 < sigma < math.inf:
-            raise ValueError(f"Expected `sigma` > 0, got {sigma}.")
         if kernel_size < 3 or kernel_size % 2 != 1:
-            raise ValueError(f"Expected `kernel_size` to be an odd number from 3, got {kernel_size}.")
-        self.sigma = sigma
+            raise ValueError(f"`kernel_size` must be an odd number, at least 3, got {kernel_size}.")
+        self.sigma = check_number("sigma", sigma, 0, above=True)
         self.kernel_size = kernel_size
         self.ignore_index = ignore_index
 
@@ -274,7 +265,7 @@ def _check_target(input: Tensor, target: Tensor) -> Tensor:
     """Return the classes as whole numbers."""
     if target.shape != (len(input), 1, *input.shape[2:]):
         raise ValueError(
-            f"Expected classes of shape {(len(input), 1, *input.shape[2:])} for logits of shape "
+            f"the target must have shape {(len(input), 1, *input.shape[2:])} for logits of shape "
             f"{tuple(input.shape)}, got {tuple(target.shape)}."
         )
     return target.as_subclass(Tensor).long()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from torch import nn
 
+from monai_iels.grid import check_whole
 from monai_iels.layers import InverseEvolutionLayer
 
 
@@ -38,12 +39,12 @@ class Warmup:
     """
 
     def __init__(self, module: nn.Module, epochs: int) -> None:
-        if not isinstance(epochs, int) or epochs < 0:
-            raise ValueError(f"Expected `epochs` to be a whole number, at least 0, got {epochs!r}.")
-        self.epochs = epochs
+        self.epochs = check_whole("epochs", epochs)
         self.layers = [layer for layer in module.modules() if isinstance(layer, InverseEvolutionLayer)]
         if not self.layers:
-            raise ValueError(f"Expected an InverseEvolutionLayer, or a module with one, got {type(module).__name__}.")
+            raise ValueError(
+                f"`module` must be an InverseEvolutionLayer or have one in it, got {type(module).__name__}."
+            )
 
     def __call__(self, epoch: int) -> None:
         """Set the share of each layer for an epoch; the first is 0."""

@@ -77,7 +77,7 @@ class Evolution(ABC):
             velocity = self.velocity(u)
             if velocity.shape != u.shape:
                 raise ValueError(
-                    f"Expected {type(self).__name__}.velocity to return the shape of its input, {tuple(u.shape)}, "
+                    f"{type(self).__name__}.velocity must return the shape of its input, {tuple(u.shape)}, "
                     f"got {tuple(velocity.shape)}."
                 )
             u = u + dt * velocity
@@ -91,5 +91,5 @@ def check_evolution(evolution: Evolution) -> Evolution:
         TypeError: if it is not an :class:`Evolution`.
     """
     if not isinstance(evolution, Evolution):
-        raise TypeError(f"Expected an Evolution such as HeatDiffusion(spacing=2.0), got {evolution!r}.")
+        raise TypeError(f"`evolution` must be an Evolution such as HeatDiffusion(spacing=2.0), got {evolution!r}.")
     return evolution

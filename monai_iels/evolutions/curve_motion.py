@@ -5,9 +5,7 @@
 
 from __future__ import annotations
 
-import math
-import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -15,7 +13,7 @@ import torch
 from torch import Tensor
 
 from monai_iels.evolutions.base import Evolution
-from monai_iels.grid import Spacing, as_field, check_spacing, spacing_per_axis
+from monai_iels.grid import Spacing, as_field, check_number, check_regions, check_spacing, spacing_per_axis
 from monai_iels.operators.marching import concave, march, moving
 from monai_iels.operators.odds import add_to_groups, log_odds, merge
 from monai_iels.operators.stencil import gradient_norm
@@ -86,32 +84,24 @@ class ConvexCurveMotion(Evolution):
 
     def __post_init__(self) -> None:
         self.spacing = check_spacing(self.spacing)
-        try:
-            self.radii = tuple(radius + 0.0 for radius in self.radii)
-            self.band = self.band + 0.0
-            self.regions = tuple(tuple(operator.index(k) for k in region) for region in self.regions)
-        except TypeError:
-            raise ValueError(
-                "Expected `radii` such as (5, 10, 15), `band` such as 3 and `regions` such as ((1,), (2, 3)), "
-                f"got radii {self.radii!r}, band {self.band!r} and regions {self.regions!r}."
-            ) from None
-        if not self.radii or not all(math.isfinite(r) and r >= 1 for r in (*self.radii, self.band)):
-            raise ValueError(f"Expected `radii` and `band` of at least 1, got radii {self.radii} and band {self.band}.")
+        if not isinstance(self.radii, Iterable) or not (radii := tuple(self.radii)):
+            raise ValueError(f"`radii` must be at least one number, such as (5, 10, 15), got {self.radii!r}.")
+        self.radii = tuple(float(check_number("radii", radius, 1)) for radius in radii)
+        self.band = float(check_number("band", self.band, 1))
+        self.regions = check_regions(self.regions)
         channels = [channel for region in self.regions for channel in region]
-        if not all(self.regions) or not channels or min(channels) < 0:
-            raise ValueError(f"Expected `regions` to be groups of channels such as ((1,), (2, 3)), got {self.regions}.")
         if any(len(set(region)) < len(region) for region in self.regions):
-            raise ValueError(f"Expected each channel once in a region, got {self.regions}.")
+            raise ValueError(f"`regions` must have each channel once in a region, got {self.regions}.")
         if len(set(map(frozenset, self.regions))) < len(self.regions):
-            raise ValueError(f"Expected each region once, got {self.regions}.")
+            raise ValueError(f"`regions` must have each region once, got {self.regions}.")
         if self.activation not in ("softmax", "sigmoid"):
-            raise ValueError(f"Expected `activation` to be 'softmax' or 'sigmoid', got {self.activation!r}.")
+            raise ValueError(f"`activation` must be 'softmax' or 'sigmoid', got {self.activation!r}.")
         if self.gradient not in ("central", "both"):
-            raise ValueError(f"Expected `gradient` to be 'central' or 'both', got {self.gradient!r}.")
+            raise ValueError(f"`gradient` must be 'central' or 'both', got {self.gradient!r}.")
         if self.activation == "sigmoid" and not len(channels) == len(set(channels)) == len(self.regions):
             raise ValueError(
-                f"Expected one channel for each sigmoid region and no channel in two of them, got {self.regions}. "
-                "Sigmoid channels are independent; give each its own region, such as ((0,), (1,))."
+                f"`regions` must have one channel each with activation='sigmoid', got {self.regions}: "
+                "give each channel its own region, such as ((0,), (1,))."
             )
 
     def velocity(self, u: Tensor) -> Tensor:
@@ -159,11 +149,11 @@ class ConvexCurveMotion(Evolution):
         highest = max(k for region in self.regions for k in region)
         if highest >= channels:
             raise ValueError(
-                f"Expected logits with at least {highest + 1} channels for regions {self.regions}, got {channels}."
-                + (" For a single channel use activation='sigmoid' and regions=((0,),)." if channels == 1 else "")
+                f"logits must have at least {highest + 1} channels for regions {self.regions}, got {channels}"
+                + (": use activation='sigmoid' and regions=((0,),)." if channels == 1 else ".")
             )
         if self.activation == "softmax" and any(len(region) == channels for region in self.regions):
             raise ValueError(
-                f"Expected a channel outside each softmax region, got regions {self.regions} for {channels} channels. "
-                "For a single channel use activation='sigmoid' and regions=((0,),)."
+                f"a softmax region must leave out a channel, got regions {self.regions} for {channels} channels: "
+                "for a single channel use activation='sigmoid' and regions=((0,),)."
             )

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from monai_iels.evolutions.base import Evolution
 from monai_iels.evolutions.heat import HeatDiffusion
-from monai_iels.grid import Spacing, as_field, check_spacing, spacing_per_axis
+from monai_iels.grid import Spacing, as_field, check_number, check_spacing, check_whole, spacing_per_axis
 from monai_iels.operators.conductance import conductances, diffuse, flow
 
 
@@ -63,17 +63,15 @@ class GuidedDiffusion(Evolution):
 
     def __post_init__(self) -> None:
         self.spacing = check_spacing(self.spacing, may_be_infinite=True)
-        if isinstance(self.percentile, str) or not 0 <= self.percentile <= 100:
-            raise ValueError(f"Expected `percentile` between 0 and 100, got {self.percentile!r}.")
-        if isinstance(self.contrast, str) or (self.contrast is not None and not 0 < self.contrast < float("inf")):
-            raise ValueError(f"Expected `contrast` > 0, or None for a percentile, got {self.contrast!r}.")
-        if not isinstance(self.smoothing, int) or self.smoothing < 0:
-            raise ValueError(f"Expected `smoothing` to be a whole number, at least 0, got {self.smoothing!r}.")
+        self.percentile = check_number("percentile", self.percentile, 0, 100)
+        if self.contrast is not None:
+            self.contrast = check_number("contrast", self.contrast, 0, above=True)
+        self.smoothing = check_whole("smoothing", self.smoothing)
 
     def velocity(self, u: Tensor) -> Tensor:
         """Refuse: without an image there is no conductance."""
         raise ValueError(
-            "Expected an image for GuidedDiffusion, got none: call layer(logits, image), "
+            "GuidedDiffusion needs an image, got none: call layer(logits, image), "
             "loss(logits, label, image=image), or GuidedDiffusion().guided_by(image)."
         )
 
@@ -114,7 +112,7 @@ class _AlongImage(Evolution):
         image = self.image
         if image.ndim != u.ndim or len(image) != len(u):
             raise ValueError(
-                f"Expected an image of shape (B, C, *spatial) for logits of shape {tuple(u.shape)}, "
+                f"the image must be of shape (B, C, *spatial) as the logits are, {tuple(u.shape)}, "
                 f"got {tuple(image.shape)}."
             )
         with torch.no_grad():

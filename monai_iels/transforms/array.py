@@ -8,10 +8,10 @@ from __future__ import annotations
 import copy
 import hashlib
 import math
-import operator
 import re
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import reduce
 from os import PathLike
 
@@ -23,10 +23,11 @@ from monai.utils import ImageMetaKey, TransformBackends, convert_to_dst_type, co
 from scipy import ndimage
 
 from monai_iels.evolutions.base import Evolution, check_evolution
-from monai_iels.grid import check_dt, check_spacing, check_steps
+from monai_iels.grid import check_dt, check_number, check_regions, check_spacing, check_steps, check_whole
 from monai_iels.operators.hulls import components_of, fill_hull
 
 
+@dataclass
 class Evolve(Transform):
     """Run an evolution on an image or a one-hot label: forward if ``dt`` > 0, backward if ``dt`` < 0.
 
@@ -60,11 +61,15 @@ class Evolve(Transform):
 
     backend = [TransformBackends.TORCH]  # noqa: RUF012
 
-    def __init__(self, evolution: Evolution, dt: float, steps: int, use_pixdim: bool = False) -> None:
-        self.evolution = check_evolution(evolution)
-        self.dt = check_dt(dt)
-        self.steps = check_steps(steps)
-        self.use_pixdim = use_pixdim
+    evolution: Evolution
+    dt: float
+    steps: int
+    use_pixdim: bool = False
+
+    def __post_init__(self) -> None:
+        check_evolution(self.evolution)
+        check_dt(self.dt)
+        check_steps(self.steps)
 
     def __call__(self, img: NdarrayOrTensor) -> NdarrayOrTensor:
         """Return the evolved image, of the type and shape of ``img``."""
@@ -76,9 +81,7 @@ class Evolve(Transform):
 
     def _with_pixdim_of(self, img: NdarrayOrTensor) -> Evolution:
         if not isinstance(img, MetaTensor):
-            raise TypeError(
-                f"Expected a MetaTensor to take the spacing from, got {type(img).__name__}. Set `use_pixdim=False`."
-            )
+            raise TypeError(f"`use_pixdim=True` takes the spacing from a MetaTensor, got {type(img).__name__}.")
         evolution = copy.copy(self.evolution)
         evolution.spacing = check_spacing(img.pixdim.tolist())
         return evolution
@@ -96,7 +99,7 @@ class LabelTransform(Transform):
         name = label.meta.get(ImageMetaKey.FILENAME_OR_OBJ) if isinstance(label, MetaTensor) else None
         where = f" in {name}" if name else ""
         if values.ndim < 2 or values.shape[0] != 1 or not values.size:
-            raise ValueError(f"Expected a label of shape (1, *spatial) with class numbers, got {values.shape}{where}.")
+            raise ValueError(f"the label must have shape (1, *spatial), with class numbers, got {values.shape}{where}.")
         ignored = np.zeros_like(values, bool) if self.ignore_index is None else values == self.ignore_index
         known = self._without(ignored, values)
         self._check(values.dtype, np.unique(known), where)
@@ -131,7 +134,7 @@ class LabelTransform(Transform):
     def _check(self, dtype: np.dtype, found: np.ndarray, where: str) -> None:
         """Refuse a label of this type and these values."""
         if not ((found >= 0) & (found == np.floor(found))).all():
-            raise ValueError(f"Expected a label of class numbers from 0, got the values {_shown(found)}{where}.")
+            raise ValueError(f"the label must have class numbers from 0, got the values {_shown(found)}{where}.")
 
 
 class LabelError(LabelTransform):
@@ -145,6 +148,7 @@ class LabelError(LabelTransform):
         return np.random.RandomState(np.frombuffer(digest, dtype="<u4"))
 
 
+@dataclass
 class CorruptLabel(LabelError):
     """Replace windows of a label by random classes: the paper's label noise, the same for a label every time.
 
@@ -176,31 +180,18 @@ class CorruptLabel(LabelError):
                  [1., 1., 0., 0., 2., 2., 0., 0.]]])
     """
 
-    def __init__(
-        self,
-        num_classes: int,
-        window: int = 2,
-        fraction: float = 0.1,
-        seed: int = 0,
-        shared: bool = True,
-        ignore_index: int | None = None,
-    ) -> None:
-        try:
-            num_classes, window, seed = map(operator.index, (num_classes, window, seed))
-        except TypeError:
-            raise ValueError(
-                f"Expected whole numbers, got num_classes={num_classes!r}, window={window!r} and seed={seed!r}."
-            ) from None
-        if not 0 <= fraction <= 1:
-            raise ValueError(f"Expected `fraction` from 0 to 1, got {fraction}.")
-        if num_classes < 2 or window < 1:
-            raise ValueError(f"Expected `num_classes` >= 2 and `window` >= 1, got {num_classes} and {window}.")
-        self.num_classes = num_classes
-        self.window = window
-        self.fraction = fraction
-        self.seed = seed
-        self.shared = shared
-        self.ignore_index = ignore_index
+    num_classes: int
+    window: int = 2
+    fraction: float = 0.1
+    seed: int = 0
+    shared: bool = True
+    ignore_index: int | None = None
+
+    def __post_init__(self) -> None:
+        check_whole("num_classes", self.num_classes, 2)
+        check_whole("window", self.window, 1)
+        check_number("fraction", self.fraction, 0, 1)
+        check_whole("seed", self.seed)
 
     def _changed(self, values: np.ndarray, file: str, spacing: tuple[float, ...]) -> np.ndarray:
         identity = identity_of(values, file, self.num_classes)
@@ -215,13 +206,13 @@ class CorruptLabel(LabelError):
     def _check(self, dtype: np.dtype, found: np.ndarray, where: str) -> None:
         if np.array(self.num_classes - 1).astype(dtype) != self.num_classes - 1:
             raise ValueError(
-                f"Expected a label of a type that holds {self.num_classes} classes, got {dtype}{where}. "
-                "Convert it first, for example to uint8."
+                f"the label must have a type that holds {self.num_classes} classes, got {dtype}{where}: "
+                "convert it first, for example to uint8."
             )
         if not ((found >= 0) & (found < self.num_classes) & (found == np.floor(found))).all():
             raise ValueError(
-                f"Expected a label with the classes 0 to {self.num_classes - 1}, "
-                f"got the values {_shown(found)}{where}. Map them to classes first, or correct `num_classes`."
+                f"the label must have the classes 0 to {self.num_classes - 1}, "
+                f"got the values {_shown(found)}{where}: map them to classes first, or correct `num_classes`."
             )
 
     def _draw(self, areas: np.ndarray, identity: str) -> np.ndarray:
@@ -231,6 +222,7 @@ class CorruptLabel(LabelError):
         return order[: np.abs(covered - self.fraction * areas.sum()).argmin()]
 
 
+@dataclass
 class BiteLabel(LabelError):
     """Bite dents into the objects of a label, the same for a label every time.
 
@@ -265,17 +257,15 @@ class BiteLabel(LabelError):
                  [0., 0., 0., 0., 0., 0., 0., 0.]]])
     """
 
-    def __init__(self, count: int = 1, radius: float = 3.0, seed: int = 0, ignore_index: int | None = None) -> None:
-        try:
-            count, seed = map(operator.index, (count, seed))
-        except TypeError:
-            raise ValueError(f"Expected whole numbers, got count={count!r} and seed={seed!r}.") from None
-        if count < 0:
-            raise ValueError(f"Expected `count` >= 0, got {count}.")
-        self.count = count
-        self.radius = _check_radius(radius)
-        self.seed = seed
-        self.ignore_index = ignore_index
+    count: int = 1
+    radius: float = 3.0
+    seed: int = 0
+    ignore_index: int | None = None
+
+    def __post_init__(self) -> None:
+        check_whole("count", self.count)
+        check_number("radius", self.radius, 0)
+        check_whole("seed", self.seed)
 
     def _changed(self, values: np.ndarray, file: str, spacing: tuple[float, ...]) -> np.ndarray:
         random = self._random("bites", identity_of(values, file))
@@ -291,6 +281,7 @@ class BiteLabel(LabelError):
         return bitten
 
 
+@dataclass
 class FillHull(LabelTransform):
     """Close gaps of a label's regions, then fill their convex hulls: the cheapest way to convex regions.
 
@@ -322,23 +313,18 @@ class FillHull(LabelTransform):
                  [1, 1, 1, 0]]])
     """
 
-    def __init__(
-        self,
-        regions: Sequence[Sequence[int]] | None = None,
-        radius: float = 0.0,
-        components: bool = True,
-        ignore_index: int | None = None,
-    ) -> None:
-        self.regions = None if regions is None else tuple(tuple(region) for region in regions)
-        if self.regions is not None and not (self.regions and all(self.regions)):
-            raise ValueError(f"Expected `regions` to be groups of classes such as ((1,), (2, 3)), got {regions}.")
-        self.radius = _check_radius(radius)
-        self.components = components
-        self.ignore_index = ignore_index
+    regions: Sequence[Sequence[int]] | None = None
+    radius: float = 0.0
+    components: bool = True
+    ignore_index: int | None = None
+
+    def __post_init__(self) -> None:
+        self.regions = None if self.regions is None else check_regions(self.regions)
+        check_number("radius", self.radius, 0)
 
     def _changed(self, values: np.ndarray, file: str, spacing: tuple[float, ...]) -> np.ndarray:
         if values.ndim not in (3, 4):
-            raise ValueError(f"Expected a label in 2-D or 3-D, of shape (1, *spatial), got {values.shape}.")
+            raise ValueError(f"the label must be 2-D or 3-D, of shape (1, *spatial), got {values.shape}.")
         filled = values.copy()
         for region in self.regions or [(number,) for number in np.unique(values[values > 0])]:
             mask = np.isin(values[0], region)
@@ -358,6 +344,7 @@ class FillHull(LabelTransform):
         return hulls
 
 
+@dataclass
 class OpenCloseLabel(LabelTransform):
     """Remove specks of a label and fill gaps in it: open each class with a Euclidean ball, then close it.
 
@@ -386,9 +373,11 @@ class OpenCloseLabel(LabelTransform):
         True
     """
 
-    def __init__(self, radius: float = 1.5, ignore_index: int | None = None) -> None:
-        self.radius = _check_radius(radius)
-        self.ignore_index = ignore_index
+    radius: float = 1.5
+    ignore_index: int | None = None
+
+    def __post_init__(self) -> None:
+        check_number("radius", self.radius, 0)
 
     def _without(self, ignored: np.ndarray, values: np.ndarray) -> np.ndarray:
         return nearest(values, ~ignored)
@@ -424,12 +413,6 @@ def _closed(mask: np.ndarray, radius: float) -> np.ndarray:
     margin = math.ceil(radius) + 1  # the outermost pixels stay background, so that distances exist
     dilated = ndimage.distance_transform_edt(~np.pad(mask, margin)) <= radius
     return (ndimage.distance_transform_edt(dilated) > radius)[(slice(margin, -margin),) * mask.ndim]
-
-
-def _check_radius(radius: float) -> float:
-    if not 0 <= radius < math.inf:
-        raise ValueError(f"Expected `radius` >= 0, got {radius}.")
-    return radius
 
 
 def identity_of(values: np.ndarray, file: str, num_classes: int | None = None) -> str:

@@ -16,12 +16,14 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from monai.utils import optional_import
 from scipy import ndimage
 
+from monai_iels.grid import check_number, check_whole
 from monai_iels.operators.hulls import components_of
 from monai_iels.transforms.array import LabelError, LabelTransform, identity_of, nearest
 
@@ -31,6 +33,7 @@ draw, _ = optional_import("skimage.draw")
 _Change = Callable[[np.ndarray], np.ndarray]
 
 
+@dataclass
 class WobbleLabel(LabelError):
     r"""Move outlines by a smooth random field: a hand that wobbles, a label that is shifted, slices that disagree.
 
@@ -59,21 +62,16 @@ class WobbleLabel(LabelError):
         51
     """
 
-    def __init__(
-        self,
-        size: float = 2.0,
-        length: float = 10.0,
-        slices: int | None = None,
-        seed: int = 0,
-        ignore_index: int | None = None,
-    ) -> None:
-        self.size = _check_range("size", size, 0)
-        if not length > 0:
-            raise ValueError(f"Expected `length` > 0, got {length}.")
-        self.length = length
-        self.slices = slices
-        self.seed = seed
-        self.ignore_index = ignore_index
+    size: float = 2.0
+    length: float = 10.0
+    slices: int | None = None
+    seed: int = 0
+    ignore_index: int | None = None
+
+    def __post_init__(self) -> None:
+        check_number("size", self.size, 0)
+        if not self.length > 0:
+            raise ValueError(f"`length` must be above 0, got {self.length}: math.inf shifts the label as a whole.")
 
     def _changed(self, values: np.ndarray, file: str, spacing: tuple[float, ...]) -> np.ndarray:
         label = values[0]
@@ -130,6 +128,7 @@ def _painted(values: np.ndarray, change: Callable[[np.ndarray, np.ndarray], np.n
     return out[None]
 
 
+@dataclass
 class GrowLabel(_RegionError):
     """Draw every outline too far outside, or too far inside: systematic over- or under-segmentation.
 
@@ -148,14 +147,17 @@ class GrowLabel(_RegionError):
         (tensor([[0., 1., 1., 1., 1., 1., 1., 1.]]), tensor([[0., 0., 0., 0., 1., 0., 0., 0.]]))
     """
 
-    def __init__(self, distance: float = 2.0, ignore_index: int | None = None) -> None:
-        self.distance = _check_range("distance", distance, -math.inf)
-        self.ignore_index = ignore_index
+    distance: float = 2.0
+    ignore_index: int | None = None
+
+    def __post_init__(self) -> None:
+        check_number("distance", self.distance)
 
     def _change(self, random: np.random.RandomState, spacing: tuple[float, ...]) -> _Change:
         return lambda region: signed_distance(region, spacing) <= self.distance
 
 
+@dataclass
 class ScaleLabel(LabelError):
     """Dilate or erode the labels of some images until their area has changed by a share of itself.
 
@@ -181,13 +183,14 @@ class ScaleLabel(LabelError):
         True
     """
 
-    def __init__(
-        self, share: float = 0.5, strength: float = 0.5, seed: int = 0, ignore_index: int | None = None
-    ) -> None:
-        self.share = _check_range("share", share, 0, 1)
-        self.strength = _check_range("strength", strength, 0, 1)
-        self.seed = seed
-        self.ignore_index = ignore_index
+    share: float = 0.5
+    strength: float = 0.5
+    seed: int = 0
+    ignore_index: int | None = None
+
+    def __post_init__(self) -> None:
+        check_number("share", self.share, 0, 1)
+        check_number("strength", self.strength, 0, 1)
 
     def _changed(self, values: np.ndarray, file: str, spacing: tuple[float, ...]) -> np.ndarray:
         random = self._random("scale", identity_of(values, file))
@@ -206,6 +209,7 @@ class ScaleLabel(LabelError):
         return _painted(values, scaled) if is_wrong else values.copy()
 
 
+@dataclass
 class PolygonLabel(_RegionError):
     """Replace outlines by polygons through every n-th of their points: labels drawn with few clicks.
 
@@ -230,11 +234,13 @@ class PolygonLabel(_RegionError):
         (1245, 765)
     """
 
-    def __init__(self, every: int = 10, slices: int = -1, seed: int = 0, ignore_index: int | None = None) -> None:
-        self.every = int(_check_range("every", every, 1))
-        self.slices = slices
-        self.seed = seed
-        self.ignore_index = ignore_index
+    every: int = 10
+    slices: int = -1
+    seed: int = 0
+    ignore_index: int | None = None
+
+    def __post_init__(self) -> None:
+        check_whole("every", self.every, 1)
 
     def _change(self, random: np.random.RandomState, spacing: tuple[float, ...]) -> _Change:
         def corners(outline: np.ndarray) -> np.ndarray:
@@ -251,6 +257,7 @@ class PolygonLabel(_RegionError):
         return coarse
 
 
+@dataclass
 class OmitObjects(LabelError):
     """Leave out objects: connected components of the foreground become background.
 
@@ -269,10 +276,12 @@ class OmitObjects(LabelError):
         tensor([[0., 0., 2., 0., 0., 0., 0., 0., 0.]])
     """
 
-    def __init__(self, fraction: float = 0.2, seed: int = 0, ignore_index: int | None = None) -> None:
-        self.fraction = _check_range("fraction", fraction, 0, 1)
-        self.seed = seed
-        self.ignore_index = ignore_index
+    fraction: float = 0.2
+    seed: int = 0
+    ignore_index: int | None = None
+
+    def __post_init__(self) -> None:
+        check_number("fraction", self.fraction, 0, 1)
 
     def _changed(self, values: np.ndarray, file: str, spacing: tuple[float, ...]) -> np.ndarray:
         random = self._random("omit", identity_of(values, file))
@@ -283,6 +292,7 @@ class OmitObjects(LabelError):
         return out
 
 
+@dataclass
 class CutLabel(LabelError):
     """Leave out strips of objects, as where a vessel crosses them.
 
@@ -307,11 +317,14 @@ class CutLabel(LabelError):
         6
     """
 
-    def __init__(self, count: int = 1, width: float = 3.0, seed: int = 0, ignore_index: int | None = None) -> None:
-        self.count = int(_check_range("count", count, 0))
-        self.width = _check_range("width", width, 0)
-        self.seed = seed
-        self.ignore_index = ignore_index
+    count: int = 1
+    width: float = 3.0
+    seed: int = 0
+    ignore_index: int | None = None
+
+    def __post_init__(self) -> None:
+        check_whole("count", self.count)
+        check_number("width", self.width, 0)
 
     def _changed(self, values: np.ndarray, file: str, spacing: tuple[float, ...]) -> np.ndarray:
         random = self._random("cut", identity_of(values, file))
@@ -328,6 +341,7 @@ class CutLabel(LabelError):
         return out
 
 
+@dataclass
 class MarkovLabel(_RegionError):
     r"""Let outlines grow and shrink in many small random steps: the Markov noise :math:`M(T, \theta_1, \theta_2)`.
 
@@ -367,21 +381,18 @@ class MarkovLabel(_RegionError):
         "JSRT clavicle": (100, 0.8, 0.02),
     }
 
-    def __init__(
-        self,
-        steps: int = 200,
-        expand: float = 0.8,
-        flip: float = 0.05,
-        smoothing: float = 2.0,
-        seed: int = 0,
-        ignore_index: int | None = None,
-    ) -> None:
-        self.steps = int(_check_range("steps", steps, 0))
-        self.expand = _check_range("expand", expand, 0, 1)
-        self.flip = _check_range("flip", flip, 0, 1)
-        self.smoothing = _check_range("smoothing", smoothing, 0)
-        self.seed = seed
-        self.ignore_index = ignore_index
+    steps: int = 200
+    expand: float = 0.8
+    flip: float = 0.05
+    smoothing: float = 2.0
+    seed: int = 0
+    ignore_index: int | None = None
+
+    def __post_init__(self) -> None:
+        check_whole("steps", self.steps)
+        check_number("expand", self.expand, 0, 1)
+        check_number("flip", self.flip, 0, 1)
+        check_number("smoothing", self.smoothing, 0)
 
     def _change(self, random: np.random.RandomState, spacing: tuple[float, ...]) -> _Change:
         def changed(region: np.ndarray) -> np.ndarray:
@@ -395,6 +406,7 @@ class MarkovLabel(_RegionError):
         return changed
 
 
+@dataclass
 class CocoLabel(LabelError):
     """The spatial errors of COCO-N and CityScapes-N (arXiv 2406.10891), at their three levels.
 
@@ -433,23 +445,16 @@ class CocoLabel(LabelError):
     """Mean and standard deviation of the polygon's tolerance, the corners' noise and the square's side."""
     probability = 0.05  # that an object is left out, and that it gets another class
 
-    def __init__(
-        self,
-        level: Literal["easy", "medium", "hard"] = "medium",
-        scale: float = 1.0,
-        slices: int = -1,
-        seed: int = 0,
-        ignore_index: int | None = None,
-    ) -> None:
-        if level not in self.levels:
-            raise ValueError(f"Expected `level` to be one of {', '.join(self.levels)}, got {level!r}.")
-        if not 0 < scale < math.inf:
-            raise ValueError(f"Expected `scale` > 0, got {scale}.")
-        self.level = level
-        self.scale = scale
-        self.slices = slices
-        self.seed = seed
-        self.ignore_index = ignore_index
+    level: Literal["easy", "medium", "hard"] = "medium"
+    scale: float = 1.0
+    slices: int = -1
+    seed: int = 0
+    ignore_index: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.level not in self.levels:
+            raise ValueError(f"`level` must be one of {', '.join(self.levels)}, got {self.level!r}.")
+        check_number("scale", self.scale, 0, above=True)
 
     def _changed(self, values: np.ndarray, file: str, spacing: tuple[float, ...]) -> np.ndarray:
         random = self._random("coco", identity_of(values, file))
@@ -496,6 +501,7 @@ class CocoLabel(LabelError):
         out[tuple(inside.T)] = number
 
 
+@dataclass
 class MixAnnotators(LabelError):
     """Let each image be drawn by one of several annotators, each with errors of its own.
 
@@ -518,27 +524,22 @@ class MixAnnotators(LabelError):
         [5, 5, 1, 1]
     """
 
-    def __init__(
-        self,
-        annotators: Sequence[LabelTransform | None],
-        shares: Sequence[float] | None = None,
-        seed: int = 0,
-        ignore_index: int | None = None,
-    ) -> None:
+    annotators: Sequence[LabelTransform | None]
+    shares: Sequence[float] | None = None
+    seed: int = 0
+    ignore_index: int | None = None
+
+    def __post_init__(self) -> None:
+        annotators = self.annotators
         if not annotators or not all(each is None or isinstance(each, LabelTransform) for each in annotators):
-            raise ValueError(
-                f"Expected `annotators` to be label errors such as GrowLabel(1.0), or None, got {annotators}."
-            )
-        shares = [1.0] * len(annotators) if shares is None else list(shares)
-        if len(shares) != len(annotators) or min(shares) < 0 or not 0 < sum(shares) < math.inf:
-            raise ValueError(f"Expected `shares` to be {len(annotators)} numbers, at least 0, got {shares}.")
-        given = [ignore_index, *(each.ignore_index for each in annotators if each is not None)]
+            raise ValueError(f"`annotators` must be label errors such as GrowLabel(1.0), or None, got {annotators}.")
+        self.weights = [1.0] * len(annotators) if self.shares is None else list(self.shares)
+        if len(self.weights) != len(annotators) or min(self.weights) < 0 or not 0 < sum(self.weights) < math.inf:
+            raise ValueError(f"`shares` must be {len(annotators)} numbers, at least 0, got {self.shares}.")
+        given = [self.ignore_index, *(each.ignore_index for each in annotators if each is not None)]
         ignored = {number for number in given if number is not None}
         if len(ignored) > 1:
-            raise ValueError(f"Expected one `ignore_index` for all annotators, got {sorted(ignored)}.")
-        self.annotators = list(annotators)
-        self.shares = shares
-        self.seed = seed
+            raise ValueError(f"`ignore_index` must be the same for all annotators, got {sorted(ignored)}.")
         self.ignore_index = next(iter(ignored), None)
 
     def _check(self, dtype: np.dtype, found: np.ndarray, where: str) -> None:
@@ -549,7 +550,7 @@ class MixAnnotators(LabelError):
 
     def _changed(self, values: np.ndarray, file: str, spacing: tuple[float, ...]) -> np.ndarray:
         random = self._random("annotator", identity_of(values, file))
-        ends = np.cumsum(self.shares) / sum(self.shares)
+        ends = np.cumsum(self.weights) / sum(self.weights)
         annotator = self.annotators[int(np.searchsorted(ends, random.uniform(), side="right"))]
         return values.copy() if annotator is None else annotator._changed(values, file, spacing)
 
@@ -573,7 +574,7 @@ def redrawn(region: np.ndarray, corners: Callable[[np.ndarray], np.ndarray], sli
         planes = np.moveaxis(region, slices, 0)
         return np.moveaxis(np.stack([redrawn(plane, corners, slices) for plane in planes]), 0, slices)
     if region.ndim != 2:
-        raise ValueError(f"Expected a label in 2-D or 3-D, got {region.ndim}-D.")
+        raise ValueError(f"the label must be 2-D or 3-D, got {region.ndim}-D.")
     out = np.zeros_like(region)
     outlines = [line[:-1] for line in measure.find_contours(np.pad(region, 1).astype(float), 0.5)]
     areas = [_signed_area(line) for line in outlines]
@@ -591,13 +592,5 @@ def _signed_area(outline: np.ndarray) -> float:
 
 def _axis(slices: int, dims: int) -> int:
     if not -dims <= slices < dims:
-        raise ValueError(f"Expected `slices` to be an axis of a label in {dims}-D, got {slices}.")
+        raise ValueError(f"`slices` must be an axis of a {dims}-D label, got {slices}.")
     return slices % dims
-
-
-def _check_range(name: str, value: float, low: float, high: float = math.inf) -> float:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not low <= value <= high or math.isinf(value):
-        limits = "finite" if math.isinf(low) else f">= {low}" if math.isinf(high) else f"from {low} to {high}"
-        raise ValueError(f"Expected `{name}` {limits}, got {value!r}.")
-    return value
