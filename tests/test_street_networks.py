@@ -25,6 +25,7 @@ pytest.importorskip("segmentation_models_pytorch", reason='pip install "monai_ie
 
 SMALL = {"deeplabv3plus": "resnet18", "hrnetv2_w48": "hrnet_w18_small"}
 PARAMETERS = {"deeplabv3plus": 45.7e6, "hrnetv2_w48": 65.9e6}  # as their papers and libraries count them
+NOISE = {"_target_": "monai_iels.CorruptLabel", "num_classes": 19, "window": 2, "fraction": 0.1, "seed": 0}
 every_architecture = pytest.mark.parametrize("architecture", BACKBONES)
 
 
@@ -34,12 +35,12 @@ def test_the_bundle_trains_evaluates_and_predicts(architecture, tmp_path):
         "bundle_root": str(BUNDLES / "cityscapes"),
         "output_dir": str(tmp_path / "out"),
         "network_def#architecture": architecture,
-        "sample_count": 4,
-        "sample_size": 64,
+        "datalists#count": 4,
+        "datalists#size": 64,
         "image_size": [64, 64],
         "batch_size": 2,
         "epochs": 1,
-        "noise_fraction": 0.1,
+        "label_error": NOISE,
         "iel_warmup": 0,
         "val_interval": 1,
         "track": False,
@@ -132,7 +133,7 @@ def test_a_registered_network_takes_along_what_it_needs(architecture, tmp_path):
         bundle_root=str(BUNDLES / "cityscapes"),
         output_dir=str(tmp_path / "out"),
         **{"network_def#architecture": architecture, "network_def#backbones": SMALL},
-        **{"network_def#weights": str(weights), "sample_count": 4, "sample_size": 32, "image_size": [64, 64]},
+        **{"network_def#weights": str(weights), "datalists#count": 4, "datalists#size": 32, "image_size": [64, 64]},
         **{
             "batch_size": 2,
             "epochs": 1,

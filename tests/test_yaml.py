@@ -16,7 +16,8 @@ from PIL import Image
 from monai_iels._yaml import read_mapping
 from monai_iels.cli import main
 from monai_iels.runs import RunError
-from monai_iels.study._definition import presets, read_study
+from monai_iels.study import preset_for_a_gpu, read_study
+from monai_iels.study._definition import presets
 
 BUNDLES = Path(__file__).parents[1] / "bundles"
 NUMBERS = {
@@ -43,7 +44,7 @@ NUMBERS = {
 
 
 @pytest.mark.parametrize("text", NUMBERS)
-def test_what_a_value_means(text, tmp_path):
+def test_a_value_means_what_people_mean(text, tmp_path):
     file = tmp_path / "a.yaml"
     file.write_text(f"key: {text}\nlist: [{text}]\n")
     content = read_mapping(file, "values")
@@ -52,7 +53,7 @@ def test_what_a_value_means(text, tmp_path):
 
 
 def test_other_users_of_yaml_are_left_alone(tmp_path):
-    test_what_a_value_means("1e-4", tmp_path)
+    test_a_value_means_what_people_mean("1e-4", tmp_path)
     assert yaml.safe_load("[1e-4, 010, 12:30]") == ["1e-4", 8, 750]
 
 
@@ -63,8 +64,8 @@ def test_a_number_arrives_in_a_study_a_preset_and_a_bundle(tmp_path):
     assert json.loads((file.parent / "configs" / "train.json").read_text())["learning_rate"] == 1e-4
     (file.parent / "presets.yaml").write_text("cpu: {learning_rate: 1e-4}\n")
     assert presets(file.parent)["cpu"] == {"learning_rate": 1e-4}
-    (tmp_path / "study.yaml").write_text("bundle: mine\nvariants: {off: {}, on: {iel_dt: 1.0e-2}}\nseeds: 1\n")
-    assert read_study(tmp_path / "study.yaml").variants == {"off": {}, "on": {"iel_dt": 0.01}}
+    (tmp_path / "study.yaml").write_text("bundle: mine\ncolumns: {off: {}, on: {learning_rate: 1.0e-2}}\nseeds: 1\n")
+    assert read_study(tmp_path / "study.yaml").variants == {"off": {}, "on": {"learning_rate": 0.01}}
 
 
 @pytest.mark.parametrize(
@@ -91,7 +92,7 @@ def test_a_number_arrives_in_a_study_a_preset_and_a_bundle(tmp_path):
         (b"source: \xff", "can't decode byte"),
     ],
 )
-def test_a_broken_file_of_a_bundle(content, sentence, tmp_path, capsys):
+def test_a_broken_file_of_a_bundle_is_explained_in_one_line(content, sentence, tmp_path, capsys):
     shutil.copytree(BUNDLES / "shared", tmp_path / "shared")
     file = tmp_path / "new" / "dataset.yaml"
     file.parent.mkdir()
@@ -108,13 +109,13 @@ def test_a_broken_file_of_a_bundle(content, sentence, tmp_path, capsys):
     ("content", "sentence"),
     [("[1]", "must hold keys and values"), ("cpu: 5", "'cpu' must hold overrides"), ("a: 1\na: 2", "duplicate key a")],
 )
-def test_broken_presets(content, sentence, tmp_path):
+def test_presets_that_are_no_overrides_are_explained(content, sentence, tmp_path):
     (tmp_path / "presets.yaml").write_text(content)
     with pytest.raises(ValueError, match=f"presets.yaml.*{sentence}"):
-        presets(tmp_path)
+        preset_for_a_gpu(tmp_path)
 
 
-def test_a_missing_file(tmp_path):
+def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(ValueError, match=r"none\.yaml must hold a thing in YAML, but it cannot be read: .*No such"):
         read_mapping(tmp_path / "none.yaml", "a thing")
 

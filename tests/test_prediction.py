@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: monai_iels contributors
 # SPDX-License-Identifier: Apache-2.0
 
-"""An image gets the same labels at any size, by every door, and they are as good on disk as evaluation says."""
+"""An image gets the same labels at any size and by every way to predict, as good on disk as evaluation says."""
 
 import base64
 import csv
@@ -24,11 +24,13 @@ from scipy import ndimage
 from monai_iels.data import SOURCES
 from monai_iels.registry._serving import SegmentationModel
 
+ONCE = {"train#dataset#data": "$@datalists['training']"}  # each case once per epoch
+DICE = {"loss#loss#lambda_dice": 1.0}
 SIZES = {
-    "wbc": {"sample_count": 20, "image_size": [112, 112]},
-    "dsb2018": {"sample_count": 20, "sample_size": 160, "image_size": [144, 144], "batch_size": 2},
-    "drive": {"sample_count": 8, "sample_size": 292, "image_size": [256, 256], "repeats": 1},
-    "refuge": {"sample_count": 30, "sample_size": 128, "image_size": [112, 112], "batch_size": 1, "epochs": 30},
+    "wbc": {"datalists#count": 20, "image_size": [112, 112]},
+    "dsb2018": {"datalists#count": 20, "datalists#size": 160, "image_size": [144, 144], "batch_size": 2},
+    "drive": {"datalists#count": 8, "datalists#size": 292, "image_size": [256, 256], **ONCE},
+    "refuge": {"datalists#count": 30, "datalists#size": 128, "image_size": [112, 112], "batch_size": 1, "epochs": 30},
 }
 
 
@@ -44,7 +46,7 @@ def judged(request, tmp_path_factory):
         "epochs": 8,
         "learning_rate": 0.01,
     }
-    overrides |= {"iel_steps": 0, "track": False, "pictures": False, "dice_weight": 1.0, **SIZES[name]}
+    overrides |= {"layer#steps": 0, "track": False, "pictures": False, **DICE, **SIZES[name]}
     overrides["val_interval"] = overrides["epochs"]
     run("Training", **overrides)
     run("Evaluation", **overrides)
@@ -207,7 +209,7 @@ def test_labels_on_disk_are_as_good_as_evaluation_says(judged, cases, tmp_path):
 
 
 @pytest.mark.parametrize("judged", ["wbc"], indirect=True)
-def test_the_documented_command_in_a_process_of_its_own(judged, cases, tmp_path):
+def test_the_documented_command_predicts_in_a_process_of_its_own(judged, cases, tmp_path):
     name, output, _ = judged
     image = Image.open(cases[0]["image"]).convert("RGB")
     folder = tmp_path / "images"
