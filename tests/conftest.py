@@ -91,11 +91,11 @@ def _no_program_outlives_its_test():
 @pytest.fixture(scope="session")
 def tracked(server, tmp_path_factory):
     """Train with noise against the server, and evaluate."""
-    from helpers import run
+    from helpers import corrupt, run
     from servers import options
 
     output = tmp_path_factory.mktemp("tracked") / "out"
-    overrides = options("wbc", output, noise_fraction=0.2, tracking_uri=server.uri, pictures=True)
+    overrides = options("wbc", output, label_error=corrupt(0.2), tracking_uri=server.uri, pictures=True)
     run("Training", **overrides, experiment_name="end to end", system_metrics=True)
     run("Evaluation", **overrides)
     return output

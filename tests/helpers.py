@@ -26,12 +26,18 @@ BUNDLES = ROOT / "bundles"
 NAMES = list(SOURCES)
 FEATURES = [4, 4, 8, 8, 8, 4]
 SMALL = {
-    "wbc": {"sample_count": 10, "sample_size": 48, "image_size": [32, 32]},
-    "dsb2018": {"sample_count": 10, "sample_size": 48, "image_size": [32, 32], "batch_size": 4},
-    "drive": {"sample_count": 4, "sample_size": 64, "image_size": [48, 48]},
-    "refuge": {"sample_count": 12, "sample_size": 64, "image_size": [64, 64]},
-    "hippocampus": {"sample_count": 8, "sample_size": 32, "image_size": [32, 32, 32]},
-    "cityscapes": {"sample_count": 8, "sample_size": 32, "image_size": [48, 32], "iel_warmup": 0, "val_interval": 1},
+    "wbc": {"datalists#count": 10, "datalists#size": 48, "image_size": [32, 32]},
+    "dsb2018": {"datalists#count": 10, "datalists#size": 48, "image_size": [32, 32], "batch_size": 4},
+    "drive": {"datalists#count": 4, "datalists#size": 64, "image_size": [48, 48]},
+    "refuge": {"datalists#count": 12, "datalists#size": 64, "image_size": [64, 64]},
+    "hippocampus": {"datalists#count": 8, "datalists#size": 32, "image_size": [32, 32, 32]},
+    "cityscapes": {
+        "datalists#count": 8,
+        "datalists#size": 32,
+        "image_size": [48, 32],
+        "iel_warmup": 0,
+        "val_interval": 1,
+    },
 }
 U_NET = {"_target_": "BasicUNet", "spatial_dims": 2, "in_channels": 3, "out_channels": 19, "features": FEATURES}
 TWO_LEVELS = {"_target_": "UNet", "spatial_dims": 2, "in_channels": 3, "out_channels": 3}  # exported in a second
@@ -46,6 +52,12 @@ def options(name, output, **more):
     if more.get("track") and "tracking_uri" not in more:
         new_database(output)
     return {**common, "learning_rate": 0.003, "track": False, "pictures": False, **SMALL[name], **more}
+
+
+def corrupt(fraction=0.1, window=2, shared=True):
+    """Return the error of labels that is noise in windows, as a bundle's config has it."""
+    drawn = {"window": window, "fraction": fraction, "shared": shared, "seed": "@seed"}
+    return {"_target_": "monai_iels.CorruptLabel", "num_classes": "@num_classes", **drawn}
 
 
 def new_database(folder):
