@@ -1,60 +1,52 @@
 # SPDX-FileCopyrightText: monai_iels contributors
 # SPDX-License-Identifier: Apache-2.0
 
-"""Street scenes seen from a car, modeled on Cityscapes: its 19 classes, and some of what its annotators leave out."""
-
-from collections.abc import Callable
-from functools import partial
+"""Street scenes of rectangles, modeled on Cityscapes: its 19 classes, and some of what its annotators leave out."""
 
 import numpy as np
 from scipy import ndimage
 
-from monai_iels.drawings._shapes import Array, Canvas, Rng, blend, soft_step, to_bytes
-from monai_iels.drawings._street import (
-    BICYCLE,
-    BUILDING,
-    CAMERA,
-    EGO,
-    FENCE,
-    FOCAL_LENGTH,
-    GROUND,
-    MOTORCYCLE,
-    OUT_OF_ROI,
-    PARKING,
-    RECTIFICATION,
-    REFERENCE_HEIGHT,
-    ROAD,
-    SIDEWALK,
-    SKY,
-    TERRAIN,
-    WALL,
-    Street,
-    face,
-)
-from monai_iels.drawings._traffic import (
-    GLASS,
-    paint_bin,
-    paint_bus,
-    paint_car,
-    paint_dog,
-    paint_lamp,
-    paint_person,
-    paint_sign,
-    paint_traffic_light,
-    paint_train,
-    paint_tree,
-    paint_truck,
-    paint_two_wheels,
-)
+from monai_iels.drawings._shapes import Array, Canvas, Rng, blend, to_bytes
 
-_FACADES = ((190, 175, 150), (165, 120, 95), (205, 200, 190), (130, 128, 125), (180, 150, 100), (150, 165, 175))
-_FAR = 110.0  # meters to the end of the street
+# The official label ids. The first three are ignored in training.
+_UNLABELED, _EGO, _OUT_OF_ROI, _ROAD, _SIDEWALK, _BUILDING, _WALL, _FENCE, _POLE = 0, 1, 3, 7, 8, 11, 12, 13, 17
+_LIGHT, _SIGN, _VEGETATION, _TERRAIN, _SKY, _PERSON, _RIDER = 19, 20, 21, 22, 23, 24, 25
+_CAR, _TRUCK, _BUS, _TRAIN, _MOTORCYCLE, _BICYCLE = 26, 27, 28, 31, 32, 33
 
-Thing = Callable[[Street, float, float], None]
-"""Paints something that stands at (across, ahead)."""
+_CAMERA, _WALK, _FAR = 1.35, 3.5, 110.0  # meters: height of the camera, width of a sidewalk, end of the street
+_DARK, _GLASS, _METAL, _WHITE, _RED = (28, 28, 30), (52, 62, 72), (120, 122, 124), (225, 225, 220), (200, 35, 30)
+_BLUE, _YELLOW, _SKIN, _BARK, _LEAF = (35, 70, 150), (235, 195, 40), (205, 155, 125), (75, 62, 50), (70, 105, 45)
+_GROUND = {_ROAD: (95, 93, 95), _SIDEWALK: (150, 135, 135), _TERRAIN: (110, 125, 70), _SKY: (110, 160, 215)}
+_GRAIN = {_VEGETATION: 24.0, _TERRAIN: 15.0, _WALL: 12.0, _BUILDING: 7.0}  # strength of the texture, else 4
+_PAINTS = np.array([(70, 70, 75), (150, 152, 155), (215, 212, 205), (150, 55, 45), (50, 75, 130), (175, 145, 100)])
+_OWN = ()  # stands for one of the paints, which a thing has as its own
 
-Placed = tuple[float, float, Thing]
-"""A thing after its place: (ahead, across, thing)."""
+# Rectangles from back to front: label, width, bottom and top in meters, color; meters between stripes.
+_CYCLE = [(_BICYCLE, 1.8, 0, 0.7, _DARK), (_BICYCLE, 0.6, 0.1, 0.7, _METAL), (_BICYCLE, 1, 0.6, 0.9, _OWN)]
+_MOTOR = [(_MOTORCYCLE, 2, 0, 0.7, _DARK), (_MOTORCYCLE, 1.4, 0.5, 1.1, _RED), (_MOTORCYCLE, 0.8, 0.2, 0.6, _METAL)]
+_BODY = [(_RIDER, 0.55, 0.8, 1.6, _OWN), (_RIDER, 0.32, 1.6, 1.9, _SKIN)]
+_REAR = [(_CAR, 1.8, 0, 0.4, _DARK), (_CAR, 1.8, 0.3, 0.95, _OWN), (_CAR, 1.7, 0.65, 0.85, _RED)]
+_CABIN = [(_CAR, 1.2, 0.6, 0.9, _OWN), (_CAR, 1.4, 0.9, 1.5, _OWN), (_CAR, 1.2, 0.95, 1.4, _GLASS)]
+
+# Things: fewest and most; least and greatest distance from the curb in meters, on the road if negative; rectangles.
+_THINGS: list[tuple[int, int, float, float, list[tuple]]] = [
+    (14, 18, 11, 12, [(_BUILDING, 14, 0, 13, _OWN), *((_BUILDING, 12, y, y + 2, _GLASS, 2.5) for y in (1, 4, 7, 10))]),
+    (6, 9, 9, 12, [(_BUILDING, 10, 0, 7, _OWN), (_BUILDING, 10, 6, 7, _BARK), (_BUILDING, 8, 1, 2.5, _GLASS, 2.2)]),
+    (1, 3, 8, 8, [(_WALL, 9, 0, 1.9, (180, 160, 130)), (_WALL, 9, 1.7, 1.9, _WHITE)]),
+    (1, 3, 8, 8, [(_FENCE, 9, 0, 1.6, (115, 120, 110)), (_FENCE, 9, 0.1, 1.5, _DARK, 0.5)]),
+    (4, 8, 0.5, 5, [(_VEGETATION, *part) for part in ((0.3, 0, 3, _BARK), (3.4, 2.2, 5, _LEAF), (2, 4, 6.4, _LEAF))]),
+    (2, 4, 0.3, 0.6, [(_POLE, 0.18, 0, 6.5, _METAL), (_POLE, 1.4, 6.4, 6.6, _WHITE)]),
+    (1, 2, 0.4, 0.8, [(_POLE, 0.1, 0, 2.9, _METAL), (_SIGN, 0.8, 2, 2.8, _RED), (_SIGN, 0.5, 2.2, 2.6, _WHITE)]),
+    (1, 2, 0.4, 0.8, [(_POLE, 0.1, 0, 2.9, _METAL), (_SIGN, 0.8, 2, 2.8, _BLUE), (_SIGN, 0.3, 2.2, 2.6, _WHITE)]),
+    (1, 3, 0.4, 0.8, [(_POLE, 0.1, 0, 3.5, _METAL), (_LIGHT, 0.5, 2.2, 3.4, _DARK), (_LIGHT, 0.3, 3, 3.3, _RED)]),
+    (3, 7, 0.5, 3, [(_PERSON, 0.5, 0, 0.9, _BLUE), (_PERSON, 0.6, 0.8, 1.5, _OWN), (_PERSON, 0.3, 1.5, 1.8, _SKIN)]),
+    (1, 3, -3, 1, _CYCLE + _BODY),
+    (0, 2, -3, -1, _MOTOR + _BODY),
+    (4, 9, -3.5, -1.1, _REAR + _CABIN),
+    (0, 1, -3.5, -2, [(_TRUCK, 2.4, 0, 3.6, _DARK), (_TRUCK, 2.5, 0.8, 3.6, _WHITE), (_TRUCK, 0.1, 1, 3.5, _METAL)]),
+    (0, 1, -3.5, -2, [(_BUS, 2.5, 0, 3.1, _OWN), (_BUS, 2.2, 1.2, 2.4, _GLASS), (_BUS, 1.6, 2.6, 2.9, _YELLOW)]),
+    (0, 1, -3.5, -2, [(_TRAIN, 2.5, 0, 3.5, _RED), (_TRAIN, 2.5, 1, 1.3, _WHITE), (_TRAIN, 2.1, 1.5, 2.8, _GLASS)]),
+]
 
 
 def draw_cityscapes(rng: Rng, shape: tuple[int, int] = (256, 512)) -> tuple[Array, Array]:
@@ -67,204 +59,55 @@ def draw_cityscapes(rng: Rng, shape: tuple[int, int] = (256, 512)) -> tuple[Arra
     Returns:
         The RGB picture (H, W, 3) and its official label ids (H, W) from 0 to 33, both ``uint8``.
     """
-    canvas = Canvas(rng, shape, shape[0] / REFERENCE_HEIGHT)
-    width = shape[1] / shape[0] * REFERENCE_HEIGHT
-    cloudiness = rng.random()
-    edges = -rng.uniform(4.0, 7.5), rng.uniform(2.6, 5.0)
-    walks = edges[0] - rng.uniform(2.0, 4.5), edges[1] + rng.uniform(2.0, 4.5)
-    haze = (1 - cloudiness) * np.array((200, 215, 230)) + cloudiness * rng.uniform(150, 235)
-    center = width * rng.uniform(0.42, 0.58)
-    street = Street(canvas, rng.uniform(96, 122), center, edges, walks, haze, rng.uniform(0.65, 1.35))
-    _paint_sky(street, cloudiness)
-    _paint_ground(street)
-    _paint_end(street)
-    for right in (False, True):
-        _paint_facades(street, right)
-    for ahead, across, thing in sorted(_things(street), key=lambda entry: -entry[0]):
-        thing(street, across, ahead)
-    _paint_car_and_border(street)
-    return _expose(street), street.label
+    height = shape[0]
+    canvas = Canvas(rng, shape, 2.0 * height, height * rng.uniform((0.38, 0.9), (0.48, 1.1)))
+    haze, curbs = rng.uniform(170, 235) * np.array([0.97, 1.0, 1.03]), rng.uniform((-7, 3), (-5, 5))
+    image, label = _paint_ground(canvas, haze, curbs)
+    things = []
+    for fewest, most, near, far, parts in _THINGS:
+        for side in rng.integers(2, size=rng.integers(fewest, most + 1)):
+            ahead = rng.uniform(*((12, _FAR) if fewest > 5 else (9, 50)))
+            things.append((ahead, curbs[side] + (2 * side - 1) * rng.uniform(near, far), parts))
+    for thing in sorted(things, key=lambda thing: -thing[0]):
+        _paint(canvas, image, label, haze, *thing)
+    hood = round(rng.uniform(0.92, 0.96) * height)
+    image[hood:], label[hood:] = rng.uniform(25, 70), _EGO
+    label[[0, -1]] = label[:, [0, -1]] = _OUT_OF_ROI
+    grain = np.array([_GRAIN.get(number, 4.0) for number in range(34)])[label] * canvas.noise(0.005)
+    image = rng.uniform(0.75, 1.1) * rng.normal(1, 0.03, 3) * (image + grain[..., None])
+    image = ndimage.gaussian_filter(image, (height / 600, height / 600, 0))
+    return to_bytes(image + rng.normal(0, rng.uniform(1, 4), image.shape)), label
 
 
-def _paint_sky(street: Street, cloudiness: float) -> None:
-    rows, _ = street.canvas.offsets()
-    height = np.clip(1 - rows / street.horizon, 0, 1)[..., None]
-    blue = street.rng.normal((95, 150, 215), 12)
-    street.image += street.haze + (blue - street.haze) * height * (1 - cloudiness)
-    clouds = soft_step(street.canvas.noise((14, 50)) + 2 * cloudiness - 1, 2.0)
-    blend(street.image, street.haze * 1.06, 0.7 * clouds)
-    street.label[:] = SKY
+def _paint_ground(canvas: Canvas, haze: Array, curbs: Array) -> tuple[Array, Array]:
+    """Return the picture and the label of an empty street: sky, road with a dashed line, sidewalks and lawn."""
+    rows, columns = np.broadcast_arrays(*canvas.offsets())
+    ahead = _CAMERA / np.maximum(rows, 0.01)
+    across = np.where(rows < 0, _FAR, columns * ahead)
+    beyond = np.maximum(curbs[0] - across, across - curbs[1])
+    label = np.select([rows < 0, beyond < 0, beyond < _WALK], [_SKY, _ROAD, _SIDEWALK], _TERRAIN)
+    image = np.zeros((*canvas.shape, 3))
+    for number, color in _GROUND.items():
+        image[label == number] = canvas.rng.normal(color, 10)
+    blend(image, 60.0, 0.6 * ((beyond > 0) & (beyond < 0.15)))
+    blend(image, 220.0, 0.8 * ((abs(across + 1.8) < 0.08) & (ahead % 8 < 4)))
+    blend(image, haze, 1 - np.where(rows < 0, np.clip(-4 * rows, 0, 1), np.exp(-ahead / _FAR)))
+    return image, label.astype(np.uint8)
 
 
-def _paint_ground(street: Street) -> None:
-    """Paint the plane of the road: asphalt with its marks, curbs, paved sidewalks, and what lies beside them."""
-    rng = street.rng
-    rows, columns = street.canvas.offsets()
-    below = np.broadcast_to(rows > street.horizon, street.label.shape)
-    scale = np.maximum(rows - street.horizon, 0.4) / CAMERA
-    across, ahead = (columns - street.center) / scale, FOCAL_LENGTH / scale
-    near = np.exp(-ahead / 30.0)
-    asphalt, slabs, grass = rng.uniform(70, 125), rng.uniform(95, 175), rng.normal((105, 120, 70), (30, 20, 12))
-    stains = street.canvas.noise((3, 20)) + 0.4 * street.leaves
-    ground = asphalt * rng.normal(1, 0.03, 3) + 5 * stains[..., None]
-    blend(ground, (215, 215, 210), 0.85 * _marks(street, across, ahead, near))
-    label = np.full(below.shape, ROAD, np.uint8)
-    parking = rng.random() < 0.2
-    for sign, edge, walk in zip((-1, 1), street.edges, street.walks, strict=True):
-        beyond = sign * (across - edge)
-        joints = np.maximum((across % 0.9 < 0.06) * near, (ahead % 0.9 < 0.08) * near**2)
-        paved = slabs * rng.normal(1, 0.04, 3) + 4 * stains[..., None] - 35 * joints[..., None]
-        blend(ground, paved, (beyond > 0).astype(float))
-        blend(ground, slabs + 35.0, 0.8 * ((beyond > -0.05) & (beyond < 0.14)))
-        label[beyond > 0] = SIDEWALK
-        if parking and sign > 0:
-            bay = (beyond > -1.9) & (beyond <= 0) & (ahead % 24 < 14)
-            blend(ground, slabs * np.array((0.75, 0.7, 0.68)), 0.7 * bay)
-            label[bay] = rng.choice([PARKING, GROUND])
-        if rng.random() < 0.65:
-            lawn = sign * (across - walk) > -rng.uniform(0.6, 1.8)
-            blend(ground, grass + 9 * street.leaves[..., None], lawn.astype(float))
-            label[lawn] = TERRAIN
-    blend(street.image, street.veil(ground, ahead), below.astype(float))
-    street.label[below] = label[below]
-
-
-def _marks(street: Street, across: Array, ahead: Array, near: Array) -> Array:
-    """Return where the road is painted: dashes between lanes, a line at the edge, now and then a crosswalk."""
-    rng = street.rng
-    lane = rng.uniform(-2.2, -1.5)
-    dashes = (abs(across - lane) < 0.08) & ((ahead + rng.uniform(0, 9)) % 9 < 4.5)
-    line = abs(across - street.edges[1] + 0.35) < 0.07
-    crosswalk = rng.uniform(9, 30) if rng.random() < 0.4 else -9.0
-    stripes = (abs(ahead - crosswalk) < 1.6) & (across % 1.0 < 0.5)
-    return np.maximum(dashes | stripes, line * (rng.random() < 0.5)) * np.minimum(1, 3 * near)
-
-
-def _paint_end(street: Street) -> None:
-    """Paint what closes the street in the distance: rows of houses, and trees."""
-    rng = street.rng
-    for across in rng.permutation(np.arange(-80, 80, 14.0)):
-        color = np.multiply(_FACADES[rng.integers(len(_FACADES))], rng.uniform(0.6, 1.0))
-        left, top = across + rng.uniform(-4, 4), rng.uniform(4, 14)
-        street.fill(face(left, left + 16, 0, top, _FAR + 20), color, BUILDING)
-    for across in rng.uniform(-40, 40, 5):
-        paint_tree(street, across, _FAR + rng.uniform(-5, 5))
-
-
-def _paint_facades(street: Street, right: bool) -> None:
-    """Paint the houses along one side, with gaps between some of them, and walls or fences in the gaps."""
-    rng = street.rng
-    rows, columns = street.canvas.offsets()
-    plane = street.walks[right]
-    scale = np.maximum((columns - street.center) / plane, 1e-3)
-    ahead, up = FOCAL_LENGTH / scale, CAMERA + (street.horizon - rows) / scale
-    ends = np.cumsum(rng.uniform(7, 18, 30))
-    number = np.searchsorted(ends, ahead)
-    heights = np.where(rng.random(31) < 0.72, rng.uniform(6, 19, 31), 0.0)
-    colors = np.array(_FACADES)[rng.integers(len(_FACADES), size=31)] * rng.uniform(0.55, 1.1, (31, 1))
-    colors *= street.sun if not right else 2 - street.sun
-    pitch, storey = rng.uniform(1.8, 3.2, 31)[number], rng.uniform(2.8, 3.6, 31)[number]
-    house = (up > 0) & (up < heights[number]) & (ahead < _FAR)
-    floor = up // storey
-    panes = (abs(ahead / pitch % 1 - 0.5) < 0.26) & (abs(up / storey % 1 - 0.55) < np.where(floor == 0, 0.4, 0.27))
-    walls = colors[number] * (1 + 0.04 * street.leaves[..., None])
-    lit = np.sin(37.0 * floor + 91.0 * (ahead // pitch) + rng.uniform(0, 9))  # each pane has a brightness of its own
-    blend(walls, np.array(GLASS) * (1.1 + 0.6 * lit[..., None]), 0.85 * panes)
-    blend(walls, np.array((120, 65, 50)) * rng.uniform(0.6, 1.0), 0.9 * (up > heights[number] - 1.1))
-    blend(walls, (60, 55, 50), 0.5 * (abs(ahead - ends[np.minimum(number, 29)]) < 0.12))
-    blend(street.image, street.veil(walls, np.minimum(ahead, _FAR)), house.astype(float))
-    street.label[house] = BUILDING
-    _paint_barrier(street, right, rows, columns)
-
-
-def _paint_barrier(street: Street, right: bool, rows: Array, columns: Array) -> None:
-    """Paint a low wall or a fence in front of the houses of one side, over a part of the street."""
-    rng = street.rng
-    plane = street.walks[right] - np.sign(street.walks[right]) * 0.3
-    scale = np.maximum((columns - street.center) / plane, 1e-3)
-    ahead, up = FOCAL_LENGTH / scale, CAMERA + (street.horizon - rows) / scale
-    start, fenced, tall = rng.uniform(6, 16), rng.random() < 0.5, rng.uniform(0.9, 1.9)
-    inside = (up > 0) & (up < tall) & (ahead > start) & (ahead < start + rng.uniform(10, 40))
-    color = street.veil(rng.normal((150, 140, 130) if not fenced else (80, 80, 75), 25), np.minimum(ahead, _FAR))
-    if fenced:
-        bars = (ahead % 0.5 < 0.12) | (abs(up - tall + 0.08) < 0.06) | (abs(up - 0.3) < 0.05)
-        cover = np.where(bars, 0.95, 0.25) * inside
-    else:
-        color = color * (1 - 0.2 * (up % 0.4 < 0.07) + 0.06 * street.leaves)[..., None]
-        blend(color, (205, 200, 195), 0.8 * (up > tall - 0.15))
-        cover = inside.astype(float)
-    blend(street.image, color, cover)
-    street.label[inside] = FENCE if fenced else WALL
-
-
-def _things(street: Street) -> list[Placed]:
-    """Choose what stands on the sidewalks and drives on the road, each with its distance and its place across."""
-    rng = street.rng
-    (left, right), (left_walk, right_walk) = street.edges, street.walks
-    vehicles = [paint_bus, paint_truck, paint_train]
-
-    def on_walk() -> float:
-        low, high = ((left_walk + 0.7, left - 0.5), (right + 0.5, right_walk - 0.7))[rng.integers(2)]
-        return rng.uniform(low, high)
-
-    def at_curb() -> float:
-        return (left - 0.4, right + 0.4)[rng.integers(2)]
-
-    def on_road() -> float:
-        return rng.uniform(0.6 * left, 0.6 * right)
-
-    def in_lane() -> float:
-        return (left + 2.0, left / 2, 0.8)[rng.integers(3)]
-
-    def some(
-        fewest: int, most: int, reach: tuple[float, float], where: Callable[[], float], *kinds: Thing
-    ) -> list[Placed]:
-        count = rng.integers(fewest, most + 1)
-        return [(rng.uniform(*reach), where(), kinds[rng.integers(len(kinds))]) for _ in range(count)]
-
-    bicycle, motorcycle = (partial(paint_two_wheels, label=label) for label in (BICYCLE, MOTORCYCLE))
-    parked = [partial(kind, ridden=False) for kind in (bicycle, motorcycle)]
-    ridden = [partial(kind, ridden=True) for kind in (bicycle, motorcycle)]
-    placed: list[Placed] = [
-        (ahead + rng.uniform(0, 9), at_curb(), (paint_tree, paint_tree, paint_lamp)[rng.integers(3)])
-        for ahead in range(12, 90, 13)
-    ]
-    placed += some(3, 8, (9, 45), on_walk, paint_person) + some(0, 1, (9, 20), on_walk, paint_bin, paint_dog)
-    placed += some(1, 3, (9, 28), at_curb, paint_sign) + some(1, 2, (11, 28), at_curb, paint_traffic_light)
-    placed += some(1, 1, (8, 20), on_road, ridden[0]) + some(0, 2, (8, 20), on_road, *ridden)
-    placed += some(0, 2, (9, 22), on_walk, *parked)
-    for number in rng.permutation(len(vehicles))[: (1, 1, 2)[rng.integers(3)]]:
-        placed += some(1, 1, (17, 34), in_lane, vehicles[number])
-    placed.append((rng.uniform(14, 50), rng.uniform(-1.0, 0.3), partial(paint_car, coming=False)))
-    placed.append((rng.uniform(16, 60), left / 2 - 0.9, partial(paint_car, coming=True)))
-    for across in (left + 1.1, right - 1.1):
-        share = 0.65 * (rng.random() < 0.7)
-        rows = [ahead for ahead in np.arange(rng.uniform(9, 16), 70, 6.0) if rng.random() < share]
-        placed += [(ahead, across, partial(paint_car, coming=False)) for ahead in rows]
-    return placed
-
-
-def _paint_car_and_border(street: Street) -> None:
-    """Paint the hood of the camera's own car, and the border that a rectified picture has."""
-    rng = street.rng
-    height, width = np.divide(street.label.shape, street.canvas.unit)
-    rows, columns = street.canvas.offsets()
-    hood = rows - (height - rng.uniform(9, 20)) - 10 * ((columns - width / 2) / (width / 2)) ** 2
-    hood = np.broadcast_to(hood, street.label.shape)
-    shine = rng.uniform(25, 70) + 40 * soft_step(4 - abs(hood), 4.0) + 0 * hood
-    blend(street.image, shine[..., None] * np.array((1.0, 1.0, 1.05)), soft_step(hood, 1.5))
-    street.label[hood > 0] = EGO
-    edge = columns - rng.uniform(1, 4) - 1.5 * np.sin(rows / 40)
-    blend(street.image, (0, 0, 0), soft_step(-edge, 1.0))
-    street.label[np.broadcast_to(edge < 0, street.label.shape)] = RECTIFICATION
-    frame = np.minimum(np.minimum(rows, height - 1 - rows), np.minimum(columns, width - 1 - columns))
-    street.label[frame < 1.0] = OUT_OF_ROI
-
-
-def _expose(street: Street) -> Array:
-    """Return the picture as a camera takes it: uneven light, a cast, a little blur and noise."""
-    rng, canvas = street.rng, street.canvas
-    light = rng.uniform(0.7, 1.15) * (1 + 0.05 * canvas.noise(60))
-    image = street.image * rng.normal(1, 0.035, 3) * light[..., None]
-    image = ndimage.gaussian_filter(image, (0.45 * canvas.unit, 0.45 * canvas.unit, 0), truncate=3)
-    return to_bytes(image + rng.normal(0, rng.uniform(1, 4), image.shape))
+def _paint(canvas: Canvas, image: Array, label: Array, haze: Array, ahead: float, across: float, parts: list) -> None:
+    """Paint the rectangles of a thing in place, at least a pixel wide; some things get an unlabeled border."""
+    rng = canvas.rng
+    own, light, (tall, wide) = rng.choice(_PAINTS), rng.normal(1, 0.08, 3), rng.uniform(0.85, 1.15, 2)
+    width, bottom, top = np.array([part[1:4] for part in parts]).T * [[wide], [tall], [tall]]
+    corners = np.stack([_CAMERA - top, across - width / 2, _CAMERA - bottom, across + width / 2], axis=1) / ahead
+    corners = np.rint(np.tile(canvas.origin, 2) + canvas.unit * corners).astype(int)
+    corners[:, 2:] = np.maximum(corners[:, 2:], corners[:, :2] + 1)
+    border = rng.choice([0, 0, round(0.008 * len(image))])
+    for low, left, high, right in (corners + border * np.array([-1, -1, 1, 1])).clip(0):
+        label[low:high, left:right] = _UNLABELED
+    for (low, left, high, right), (number, _, _, _, color, *stripes) in zip(corners.clip(0), parts, strict=True):
+        columns = np.arange(left, min(right, label.shape[1]))
+        columns = columns[columns * ahead / canvas.unit % stripes[0] < stripes[0] / 2] if stripes else columns
+        label[low:high, left:right] = number
+        image[low:high, columns] = haze + np.exp(-ahead / _FAR) * (light * np.array(color or own) - haze)

@@ -10,16 +10,8 @@ from monai_iels.drawings import _fundus as fundus
 from monai_iels.drawings._fundus import Eye, Vessel
 from monai_iels.drawings._shapes import Array, Rng, blend, soft_step, to_bytes
 
-_FIELD_WIDTH = 540 / 565  # diameter of the field of view relative to the width of the image
-_UNTRACED = 0.4  # vessels thinner than this many pixels are left out, or small images would fill up with them
-_COVERED = 0.4  # share of a pixel that a vessel covers where an observer marks it
-_THIN = 0.0078  # width below which an observer may overlook a vessel, two pixels in DRIVE
-
-_FUNDUS = (0.80, 0.42, 0.22)
-_DISC = (1.15, 0.63, 0.35)
-_VEIN = (0.34, 0.66, 0.42)  # absorption in nepers: blood takes mostly green light
-_ARTERY = (0.24, 0.52, 0.34)
-_EXUDATE = (1.08, 0.72, 0.42)
+_FUNDUS, _DISC, _EXUDATE = (0.80, 0.42, 0.22), (1.15, 0.63, 0.35), (1.08, 0.72, 0.42)
+_VEIN, _ARTERY = (0.34, 0.66, 0.42), (0.24, 0.52, 0.34)  # absorption in nepers: blood takes mostly green light
 
 
 def draw_drive(rng: Rng, shape: tuple[int, int] = (584, 565)) -> tuple[Array, Array, Array, Array]:
@@ -33,11 +25,11 @@ def draw_drive(rng: Rng, shape: tuple[int, int] = (584, 565)) -> tuple[Array, Ar
         The RGB photograph of shape (H, W, 3), and three masks of shape (H, W) with values 0 and 1, all uint8: the
         vessels, the field of view, and the vessels as a second observer traced them.
     """
-    side = rng.choice([-1.0, 1.0])
+    side = float(rng.choice([-1.0, 1.0]))
     disc = np.array([rng.normal(-0.02, 0.05), side * rng.uniform(0.6, 0.76)])
     fovea = disc + np.array([rng.normal(0.06, 0.03), -side * rng.uniform(0.68, 0.75)])
-    radius = min(_FIELD_WIDTH * shape[1], 0.98 * shape[0]) / 2
-    eye = Eye(rng, shape, radius, (np.array(shape) - 1) / 2, disc=disc, fovea=fovea)
+    radius = min(540 / 565 * shape[1], 0.98 * shape[0]) / 2  # of the field of view
+    eye = Eye(rng, shape, radius, (np.array(shape) - 1) / 2, disc=disc, fovea=fovea, temporal=-side)
     field = np.hypot(*eye.offsets()) < 1.0
     vessels = fundus.grow_vessels(eye, rng.uniform(0.9, 1.05), rng.uniform(0.95, 1.2))
     photograph = _photograph(eye, vessels, field)
@@ -47,13 +39,13 @@ def draw_drive(rng: Rng, shape: tuple[int, int] = (584, 565)) -> tuple[Array, Ar
 
 
 def _trace(eye: Eye, vessels: list[Vessel]) -> Array:
-    """Return the mask of the vessels."""
-    return fundus.paint_vessels(eye, vessels, _UNTRACED, evenly=True) > _COVERED
+    """Return the mask of the vessels: where they cover 0.4 of a pixel, unless they are thinner than 0.4 pixels."""
+    return fundus.paint_vessels(eye, vessels, 0.4, evenly=True) > 0.4
 
 
 def _overlook(rng: Rng, vessels: list[Vessel], share: float) -> list[Vessel]:
-    """Return the vessels without a ``share`` of the thin ones."""
-    return [vessel for vessel in vessels if vessel.widths.mean() > _THIN or rng.random() > share]
+    """Return the vessels without a ``share`` of the thin ones, which have less than two pixels in DRIVE."""
+    return [vessel for vessel in vessels if vessel.widths.mean() > 0.0078 or rng.random() > share]
 
 
 def _redraw(rng: Rng, vessels: list[Vessel]) -> list[Vessel]:

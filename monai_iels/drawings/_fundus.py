@@ -7,7 +7,6 @@ Lengths are in radii of the circular field of view, with the origin at its cente
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,9 +17,7 @@ from scipy import interpolate, ndimage
 from monai_iels.drawings._shapes import Array, Canvas, Numbers
 
 _STEP = 0.022  # length of one segment of a vessel
-_CELL = 0.045  # side of the cells that keep vessels apart
 _FINEST = 0.0042  # width at which growth ends, about one pixel in DRIVE
-_WIDEST = 0.034  # a vein at the disc
 _CROSSING = 0.014  # width above which a branch crosses vessels in its way
 _FINER = 4  # vessels are drawn on an image so many times finer, so that their walls lie between pixels
 
@@ -43,15 +40,17 @@ class Vessel(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Eye(Canvas):
-    """An empty photograph of an eye, with row and column of the optic disc and of the center of the macula."""
+    """An empty photograph of an eye.
+
+    Attributes:
+        disc: row and column of the optic disc.
+        fovea: row and column of the center of the macula.
+        temporal: side of the disc on which the macula lies: -1 for left, 1 for right.
+    """
 
     disc: Array
     fovea: Array
-
-    @property
-    def temporal(self) -> float:
-        """Return the side of the disc on which the macula lies: -1 for left, 1 for right."""
-        return math.copysign(1.0, self.fovea[1] - self.disc[1])
+    temporal: float
 
 
 def grow_vessels(eye: Eye, caliber: float, density: float) -> list[Vessel]:
@@ -70,7 +69,8 @@ def grow_vessels(eye: Eye, caliber: float, density: float) -> list[Vessel]:
             for artery, side in ((False, -1), (True, 1)):
                 way = np.array(waypoints) * [1.0 + side * veer + rng.normal(0, 0.06), 1.0] + [0.0, 0.02 * side]
                 way[1:] += rng.normal(0, 0.02, way[1:].shape)  # all leave the disc from one place
-                width = caliber * _WIDEST * share * (0.74 if artery else 1.0) * rng.uniform(0.85, 1.08)
+                # The widest is a vein at the disc.
+                width = caliber * 0.034 * share * (0.74 if artery else 1.0) * rng.uniform(0.85, 1.08)
                 if rng.random() < chance:
                     tree.add(_trunk(eye, eye.disc + frame * way, width, artery), bare=0.12)  # none branches on the disc
     tree.grow()
@@ -93,8 +93,7 @@ class _Tree:
     """Vessels that branch into the free space between them."""
 
     def __init__(self, eye: Eye, finest: float, spacing: float) -> None:
-        self.rng, self.fovea = eye.rng, eye.fovea
-        self.finest, self.spacing = finest, spacing
+        self.rng, self.fovea, self.finest, self.spacing = eye.rng, eye.fovea, finest, spacing
         self.vessels: list[Vessel] = []
         self.sprouts: list[tuple] = []  # width, start, heading and parent of each branch that waits to grow
         self.owners: dict[tuple[int, int], int] = {}
@@ -155,8 +154,8 @@ class _Tree:
 
 
 def _cell(point: Array) -> tuple[int, int]:
-    """Return the cell that ``point`` lies in."""
-    return math.floor(point[0] / _CELL), math.floor(point[1] / _CELL)
+    """Return the cell that ``point`` lies in: vessels keep out of each other's cells."""
+    return math.floor(point[0] / 0.045), math.floor(point[1] / 0.045)
 
 
 def _ahead(point: Array, heading: float, steps: float) -> Array:
@@ -164,7 +163,7 @@ def _ahead(point: Array, heading: float, steps: float) -> Array:
     return point + steps * _STEP * np.array([math.sin(heading), math.cos(heading)])
 
 
-def paint_vessels(eye: Eye, vessels: Sequence[Vessel], finest: float = 0.0, evenly: bool = False) -> Array:
+def paint_vessels(eye: Eye, vessels: list[Vessel], finest: float = 0.0, evenly: bool = False) -> Array:
     """Return what share of light the vessels take; none becomes thinner than a pixel, but the thin ones become faint.
 
     Args:
@@ -173,8 +172,7 @@ def paint_vessels(eye: Eye, vessels: Sequence[Vessel], finest: float = 0.0, even
         finest: width in pixels below which a vessel is left out.
         evenly: whether all vessels take all light, so that the result is the share of each pixel that they cover.
     """
-    height, width = eye.shape
-    fine = Image.new("L", (_FINER * width, _FINER * height))
+    fine = Image.new("L", (_FINER * eye.shape[1], _FINER * eye.shape[0]))
     draw = ImageDraw.Draw(fine)
     segments = []
     for points, widths, _ in vessels:
@@ -197,7 +195,7 @@ def absorb(image: Array, density: Array, color: Numbers) -> Array:
     return image * np.exp(-np.multiply.outer(density, np.asarray(color, np.float32)))
 
 
-def add_vessels(eye: Eye, image: Array, vessels: list[Vessel], colors: Sequence[Numbers], reflex: float) -> Array:
+def add_vessels(eye: Eye, image: Array, vessels: list[Vessel], colors: tuple[Numbers, Numbers], reflex: float) -> Array:
     """Return the image darkened by vessels, with a bright reflex along the center of the thick ones.
 
     Args:

@@ -10,18 +10,10 @@ from monai_iels.drawings import _fundus as fundus
 from monai_iels.drawings._fundus import Eye, Vessel
 from monai_iels.drawings._shapes import Array, Rng, blend, polar, ridge, soft_step, to_bytes
 
-_FIELD_WIDTH = 0.97  # diameter of the field of view relative to the image
 _DISC_RADIUS = 0.152
-_WOBBLE = 0.012  # far below what would dent an ellipse
-
-_FUNDUS = (0.80, 0.37, 0.17)
-_RIM = (1.01, 0.54, 0.26)
-_CUP = (1.10, 0.75, 0.51)
-_ATROPHY = (0.98, 0.58, 0.32)
-_VEIN = (0.46, 0.90, 0.84)  # absorption in nepers: blood takes mostly green light
-_ARTERY = (0.30, 0.74, 0.68)
-_BLEEDING = (0.55, 1.15, 1.0)
-_HIDDEN = 0.5  # of the green light: what is darker, a tool that traces by brightness leaves out
+_FUNDUS, _RIM, _CUP, _ATROPHY = (0.80, 0.37, 0.17), (1.01, 0.54, 0.26), (1.10, 0.75, 0.51), (0.98, 0.58, 0.32)
+# Absorption in nepers: blood takes mostly green light.
+_VEIN, _ARTERY, _BLEEDING = (0.46, 0.90, 0.84), (0.30, 0.74, 0.68), (0.55, 1.15, 1.0)
 
 
 def draw_refuge(rng: Rng, shape: tuple[int, int], glaucoma: bool, traced: bool) -> tuple[Array, Array]:
@@ -39,10 +31,10 @@ def draw_refuge(rng: Rng, shape: tuple[int, int], glaucoma: bool, traced: bool) 
         The RGB photograph of shape (H, W, 3) and the label of shape (H, W), both uint8; the label is 0 in the
         background, 1 in the rim of the disc and 2 in the cup.
     """
-    side = rng.choice([-1.0, 1.0])
+    side = float(rng.choice([-1.0, 1.0]))
     fovea = np.array([rng.normal(0.03, 0.03), side * rng.normal(-0.1, 0.04)])
     place = fovea + np.array([-rng.uniform(0.0, 0.12), side * rng.uniform(0.62, 0.72)])
-    eye = Eye(rng, shape, _FIELD_WIDTH * min(shape) / 2, (np.array(shape) - 1) / 2, disc=place, fovea=fovea)
+    eye = Eye(rng, shape, 0.97 * min(shape) / 2, np.subtract(shape, 1) / 2, disc=place, fovea=fovea, temporal=-side)
     disc, cup = _nerve_head(eye, rng.uniform(0.6, 0.83) if glaucoma else rng.uniform(0.32, 0.58))
     vessels = fundus.grow_vessels(eye, rng.uniform(1.0, 1.2), 0.85)
     vessels += [_rim_vessel(eye) for _ in range(rng.integers(1, 3))]
@@ -55,9 +47,10 @@ def draw_refuge(rng: Rng, shape: tuple[int, int], glaucoma: bool, traced: bool) 
     covered = fundus.add_vessels(eye, image, vessels, (_VEIN, _ARTERY), reflex=0.55)
     label = np.where(cup > 0.0, 2, disc > 0.0)
     if traced:
-        label[covered[..., 1] < _HIDDEN * image[..., 1]] = 0
-    exposed = fundus.expose(eye, covered, rng.uniform(0.8, 0.97))
-    exposed *= soft_step(1.0 - np.hypot(*eye.offsets()), 2.0 / float(eye.unit))[..., None]
+        # A tool that traces by brightness leaves out where vessels take half of the green light.
+        label[covered[..., 1] < 0.5 * image[..., 1]] = 0
+    field = soft_step(1.0 - np.hypot(*eye.offsets()), 2.0 / float(eye.unit))[..., None]
+    exposed = field * fundus.expose(eye, covered, rng.uniform(0.8, 0.97))
     grain = 0.006 + 0.008 * rng.standard_normal(shape)[..., None]
     return to_bytes(255.0 * (exposed + grain)), label.astype(np.uint8)
 
@@ -69,8 +62,8 @@ def _nerve_head(eye: Eye, ratio: float) -> tuple[Array, Array]:
     slack = (1.0 - ratio) * radii  # how far the cup may move before it leaves the disc
     shift = slack * [rng.uniform(-0.2, 0.3), eye.temporal * rng.uniform(0.0, 0.4)]
     angle = rng.normal(0.0, 0.35)
-    disc = eye.blob(eye.disc, radii, angle, _WOBBLE)
-    cup = eye.blob(eye.disc + shift, ratio * radii * [1.0, rng.uniform(0.9, 1.04)], angle, _WOBBLE)
+    disc = eye.blob(eye.disc, radii, angle, 0.012)
+    cup = eye.blob(eye.disc + shift, ratio * radii * [1.0, rng.uniform(0.9, 1.04)], angle, 0.012)
     return disc, np.minimum(cup, disc)
 
 

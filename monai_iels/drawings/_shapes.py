@@ -95,11 +95,6 @@ def ridge(field: Array, width: float) -> Array:
     return np.exp(-((field / width) ** 2))
 
 
-def union(fields: Sequence[Array], width: float) -> Array:
-    """Return the union of signed distances with its creases rounded off over about ``width``."""
-    return width * np.logaddexp.reduce(np.stack(fields) / width, axis=0)
-
-
 def polar(center: Numbers, radius: float, angle: float) -> Array:
     """Return the point at ``radius`` and ``angle`` from ``center``."""
     return np.add(center, radius * np.array([np.cos(angle), np.sin(angle)]))
