@@ -44,7 +44,7 @@ class Predictor:
     def __init__(self, parser: ConfigParser, weights: Mapping[str, Any]) -> None:
         get = parser.get_parsed_content
         self.spatial_dims = int(get("spatial_dims"))
-        self.in_channels = int(get("in_channels"))
+        self.in_channels = get("network_def#in_channels", default=None)  # an exported network does not tell
         self.device = torch.device(get("device"))
         self.amp = bool(get("amp")) and self.device.type == "cuda"  # as in MONAI's engines
         self.dtype = np.uint8 if max(get("written_values")) < 256 else np.uint16
@@ -65,7 +65,7 @@ class Predictor:
         """
         image = images.read_series(file, series) if series else images.read(file, self.reader)
         found = f"{image.ndim - 1}-D, {image.shape[0]} channel(s)"
-        taken = f"{self.spatial_dims}-D, {self.in_channels} channel(s)"
+        taken = f"{self.spatial_dims}-D, {self.in_channels or image.shape[0]} channel(s)"
         if found != taken:
             raise ValueError(f"is of another kind ({found}) than the network takes ({taken})")
         if min(image.shape[1:]) < 2:
