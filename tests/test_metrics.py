@@ -181,28 +181,28 @@ class TestRoughness:
             alone = metric_type()
             alone(one_hot(SQUARE))
             assert reference.aggregate() == alone.aggregate() != prediction.aggregate()
-            with pytest.raises(ValueError, match="Expected a reference `y` to measure"):
+            with pytest.raises(ValueError, match="a reference `y` is needed"):
                 metric_type(reference=True)(one_hot(SQUARE))
 
 
 def test_wrong_use_is_named():
     for metric in (RoughnessMetric(), ConvexityMetric()):
-        with pytest.raises(ValueError, match=r"one-hot labels of 0 and 1, got values from 0 to 2\. Use AsDiscrete"):
+        with pytest.raises(ValueError, match=r"must be one-hot, of 0 and 1, got values from 0 to 2: use AsDiscrete"):
             metric(torch.arange(3.0).expand(1, 1, 4, 3))
-        with pytest.raises(ValueError, match="one-hot labels of 0 and 1"):
+        with pytest.raises(ValueError, match="must be one-hot, of 0 and 1"):
             metric(torch.full((1, 2, 4, 4), math.nan))
     with pytest.raises(ValueError, match=r"2-D or 3-D, of shape \(B, C, \*spatial\), got \(1, 2, 5\)"):
         ConvexityMetric()(torch.zeros(1, 2, 5))
-    with pytest.raises(ValueError, match=r"channels of \(\(1, 2\),\), got 2 channels"):
+    with pytest.raises(ValueError, match=r"channels of `regions` \(\(1, 2\),\), got 2 channels"):
         ConvexityMetric(regions=((1, 2),))(one_hot(SQUARE))
     for regions in ((), ((),)):
-        with pytest.raises(ValueError, match="`regions` to be groups"):
+        with pytest.raises(ValueError, match="`regions` must be groups"):
             ConvexityMetric(regions=regions)
     with pytest.raises(ValueError, match="median"):
         RoughnessMetric(reduction="median")
     with pytest.raises(ValueError, match=r"shape \(B, C, \*spatial\), got \(2, 3\)"):
         RoughnessMetric()(torch.zeros(2, 3))
-    with pytest.raises(ValueError, match="to be called before `aggregate`"):
+    with pytest.raises(ValueError, match="has no values yet: call it before `aggregate`"):
         ConvexityMetric().aggregate()
 
 
@@ -319,7 +319,7 @@ class TestSetIoU:
     def test_wrong_use_is_named(self):
         with pytest.raises(ValueError, match="'median'"):
             SetIoUMetric(reduction="median")
-        with pytest.raises(ValueError, match="has no values"):
+        with pytest.raises(ValueError, match="has no values yet"):
             SetIoUMetric().aggregate()
-        with pytest.raises(ValueError, match=r"shape \(1, 2, 3\), got \(1, 2, 4\)"):
+        with pytest.raises(ValueError, match=r"the predictions, \(1, 2, 3\), got \(1, 2, 4\)"):
             SetIoUMetric()(torch.ones(1, 2, 3), torch.ones(1, 2, 4))

@@ -114,14 +114,14 @@ def test_other_ways_to_call_a_network():
 
 
 def test_an_output_without_logits_is_named():
-    with pytest.raises(TypeError, match=r"Expected the network to return logits.*got UserDict"):
+    with pytest.raises(TypeError, match=r"the network must return logits.*got UserDict"):
         IELNet(Returns(lambda x: UserDict(out=x)), LAYER)(torch.randn(1, 2, 8, 8))
     with pytest.raises(TypeError, match="got list"):
         IELNet(Returns(lambda x: [x.mean((2, 3))]), LAYER)(torch.randn(1, 2, 8, 8))
 
 
 def test_a_network_without_spatial_output_is_named():
-    with pytest.raises(ValueError, match=r"with a spatial axis, got \(2, 3\)"):
+    with pytest.raises(ValueError, match=r"must have a spatial axis.*got shape \(2, 3\)"):
         IELNet(Returns(lambda x: x.mean((2, 3))), LAYER)(torch.randn(2, 3, 8, 8))
 
 
@@ -309,5 +309,5 @@ def test_a_network_without_an_input_has_no_image():
         def forward(self):
             return torch.zeros(1, 2, 8, 8)
 
-    with pytest.raises(ValueError, match="Expected an image for GuidedDiffusion, got none"):
+    with pytest.raises(ValueError, match="GuidedDiffusion needs an image, got none"):
         IELNet(Constant(), GUIDED).train()()

@@ -75,9 +75,9 @@ def test_a_second_warmup_of_a_layer_warms_it_up_anew(epoch):
 
 
 def test_what_cannot_warm_up_is_refused():
-    with pytest.raises(ValueError, match="Expected `epochs` to be a whole number, at least 0, got -1"):
+    with pytest.raises(ValueError, match="`epochs` must be a whole number, at least 0, got -1"):
         Warmup(layer(), -1)
     with pytest.raises(ValueError, match=r"got 2\.5"):
         Warmup(layer(), 2.5)
-    with pytest.raises(ValueError, match="Expected an InverseEvolutionLayer, or a module with one, got Identity"):
+    with pytest.raises(ValueError, match="`module` must be an InverseEvolutionLayer or have one in it, got Identity"):
         Warmup(torch.nn.Identity(), 3)

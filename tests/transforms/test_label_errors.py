@@ -351,29 +351,29 @@ def test_annotators_know_what_no_class_is():
     for mixed in (MixAnnotators([GrowLabel(1.0, ignore_index=255)]), MixAnnotators([GrowLabel(1.0)]).keeping(255)):
         assert torch.equal(mixed(label), label)
     assert GrowLabel(1.0, ignore_index=7).keeping(255).ignore_index == 7
-    with pytest.raises(ValueError, match=r"one `ignore_index` for all annotators, got \[7, 255\]"):
+    with pytest.raises(ValueError, match=r"`ignore_index` must be the same for all annotators, got \[7, 255\]"):
         MixAnnotators([GrowLabel(1.0, ignore_index=255), None], ignore_index=7)
-    with pytest.raises(ValueError, match="with the classes 0 to 1"):
+    with pytest.raises(ValueError, match="must have the classes 0 to 1"):
         MixAnnotators([CorruptLabel(num_classes=2)])(torch.full((1, 4, 4), 3.0))
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: WobbleLabel(slices=2)(torch.ones(1, 8, 8)), "`slices` to be an axis of a label in 2-D, got 2"),
-        (lambda: WobbleLabel(size=-1), "`size` >= 0, got -1"),
-        (lambda: WobbleLabel(length=0), "`length` > 0, got 0"),
-        (lambda: GrowLabel(math.inf), "`distance` finite, got inf"),
-        (lambda: GrowLabel("2"), "`distance` finite, got '2'"),
-        (lambda: ScaleLabel(share=2), "`share` from 0 to 1, got 2"),
-        (lambda: PolygonLabel(0), "`every` >= 1, got 0"),
-        (lambda: OmitObjects(-0.1), "`fraction` from 0 to 1, got -0.1"),
-        (lambda: CutLabel(width=-1), "`width` >= 0, got -1"),
-        (lambda: MarkovLabel(flip=1.5), "`flip` from 0 to 1, got 1.5"),
-        (lambda: CocoLabel("mild"), "`level` to be one of easy, medium, hard, got 'mild'"),
-        (lambda: CocoLabel(scale=0), "`scale` > 0, got 0"),
-        (lambda: MixAnnotators([]), "`annotators` to be label errors such as"),
-        (lambda: MixAnnotators([None], shares=[1, 2]), "`shares` to be 1 numbers"),
+        (lambda: WobbleLabel(slices=2)(torch.ones(1, 8, 8)), "`slices` must be an axis of a 2-D label, got 2"),
+        (lambda: WobbleLabel(size=-1), "`size` must be at least 0, got -1"),
+        (lambda: WobbleLabel(length=0), "`length` must be above 0, got 0: math.inf"),
+        (lambda: GrowLabel(math.inf), "`distance` must be finite, got inf"),
+        (lambda: GrowLabel("2"), "`distance` must be finite, got '2'"),
+        (lambda: ScaleLabel(share=2), "`share` must be at least 0 and at most 1, got 2"),
+        (lambda: PolygonLabel(0), "`every` must be a whole number, at least 1, got 0"),
+        (lambda: OmitObjects(-0.1), "`fraction` must be at least 0 and at most 1, got -0.1"),
+        (lambda: CutLabel(width=-1), "`width` must be at least 0, got -1"),
+        (lambda: MarkovLabel(flip=1.5), "`flip` must be at least 0 and at most 1, got 1.5"),
+        (lambda: CocoLabel("mild"), "`level` must be one of easy, medium, hard, got 'mild'"),
+        (lambda: CocoLabel(scale=0), "`scale` must be above 0, got 0"),
+        (lambda: MixAnnotators([]), "`annotators` must be label errors such as"),
+        (lambda: MixAnnotators([None], shares=[1, 2]), "`shares` must be 1 numbers"),
         (lambda: PolygonLabel(4)(torch.ones(1, 8)), "2-D or 3-D, got 1-D"),
     ],
 )

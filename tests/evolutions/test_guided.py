@@ -225,16 +225,14 @@ def test_an_axis_of_length_1_and_a_single_pixel():
 
 
 def test_without_an_image_it_says_so():
-    with pytest.raises(
-        ValueError, match=r"Expected an image for GuidedDiffusion, got none: call layer\(logits, image\)"
-    ):
+    with pytest.raises(ValueError, match=r"GuidedDiffusion needs an image, got none: call layer\(logits, image\)"):
         InverseEvolutionLayer(GuidedDiffusion(), gain=15)(torch.zeros(1, 2, 8, 8))
 
 
 @pytest.mark.parametrize("shape", [(2, 1, 8, 8), (1, 8, 8), (1, 1, 8, 8, 8)])
 def test_an_image_of_another_batch_is_refused(shape):
     with pytest.raises(
-        ValueError, match=r"Expected an image of shape \(B, C, \*spatial\) for logits of shape \(1, 2, 8"
+        ValueError, match=r"the image must be of shape \(B, C, \*spatial\) as the logits are, \(1, 2, 8"
     ):
         InverseEvolutionLayer(GuidedDiffusion(), gain=15)(torch.zeros(1, 2, 8, 8), torch.zeros(shape))
 
@@ -252,5 +250,5 @@ def test_an_image_of_another_batch_is_refused(shape):
     ],
 )
 def test_arguments_out_of_range(arguments, name):
-    with pytest.raises(ValueError, match=f"Expected `{name}`"):
+    with pytest.raises(ValueError, match=f"`{name}` must be"):
         GuidedDiffusion(**arguments)

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: monai_iels contributors
 # SPDX-License-Identifier: Apache-2.0
 
-"""Convex curve motion against a slow, independent Algorithm 1, and against shapes whose convexity is known."""
+"""Convex curve motion against a slow, independent Algorithm 1; its derivatives, memory and errors."""
 
 import itertools
 import math
@@ -9,32 +9,17 @@ import math
 import numpy as np
 import pytest
 import torch
+from evolutions.shapes import NOTCHED, SIZE, field, of_one_channel
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from skimage.measure import regionprops
-from torch.nn.functional import softplus
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.direct import curve_motion, shifted_sum
 from benchmarks.operations import operations
 from monai_iels import ConvexCurveMotion
-from monai_iels.operators import balls
-from monai_iels.operators.marching import _march_back_op, _march_op, _moving, _moving_op, march
+from monai_iels.operators.marching import _moving, _moving_op, march
 
-
-@pytest.fixture(params=["compiled", "torch on a CPU", "torch on other devices"], autouse=True)
-def way(request, monkeypatch):
-    """Run each test in all three ways in which the steps are computed."""
-    pytest.importorskip("numba") if request.param == "compiled" else None
-    if request.param == "torch on other devices":
-        monkeypatch.setattr(balls, "_is_on_cpu", lambda x: False)
-    is_compiled = request.param == "compiled"
-    with _march_op.set_kernel_enabled("cpu", is_compiled), _march_back_op.set_kernel_enabled("cpu", is_compiled):
-        yield request.param
-
-
-def field(*shape, seed=0):
-    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+pytestmark = pytest.mark.usefixtures("way")
 
 
 class BruteForce:
@@ -133,94 +118,6 @@ def test_equals_brute_force(spatial, configuration, radii, band, spacing, gradie
     evolved = motion.evolve(torch.as_tensor(u), dt, 3).numpy()
     expected = np.stack([oracle.evolve(image, dt, 3) for image in u])
     np.testing.assert_allclose(evolved, expected, rtol=0, atol=1e-6)
-
-
-SIZE = 96
-Y, X = torch.meshgrid(*[torch.arange(SIZE, dtype=torch.float64) - SIZE / 2] * 2, indexing="ij")
-DISK = 30 - (X**2 + Y**2).sqrt()
-NOTCHED = torch.minimum(DISK, torch.maximum(X.abs() - 8, Y))
-CRESCENT = torch.minimum(DISK, ((X - 15) ** 2 + Y**2).sqrt() - 22)
-
-
-def of_one_channel(**kwargs):
-    return ConvexCurveMotion(regions=((0,),), activation="sigmoid", **kwargs)
-
-
-def rotated(degrees, level):
-    angle = math.radians(degrees)
-    return level(X * math.cos(angle) + Y * math.sin(angle), Y * math.cos(angle) - X * math.sin(angle))
-
-
-@pytest.mark.parametrize("shift", [0.0, 0.3, 0.5])
-def test_digital_disks_are_convex_at_every_size(shift):
-    radii = torch.arange(1, 40, 0.5, dtype=torch.float64)[:, None, None]
-    disks = radii - ((X - shift) ** 2 + (Y - shift) ** 2).sqrt()
-    assert not of_one_channel().concave(disks[:, None]).any()
-
-
-@pytest.mark.parametrize("degrees", range(0, 90, 10))
-def test_digital_rectangles_and_ellipses_are_convex_at_every_angle(degrees):
-    motion = of_one_channel()
-    rectangle = rotated(degrees, lambda a, b: torch.minimum(30 - a.abs(), 12 - b.abs()))
-    ellipse = rotated(degrees, lambda a, b: 1 - ((a / 35) ** 2 + (b / 15) ** 2).sqrt())
-    for phi in (rectangle[None, None], ellipse[None, None]):
-        assert not motion.concave(phi).any()
-        assert torch.equal(motion.evolve(phi, -0.1, 20), phi)
-
-
-def test_a_region_cut_by_the_border_is_convex():
-    phi = -torch.ones(1, 1, 40, 50)
-    phi[..., :25, :30] = 1
-    assert not of_one_channel().concave(phi).any()
-
-
-def test_balls_and_boxes_are_convex_and_a_dented_ball_is_not():
-    axes = torch.meshgrid(*[torch.arange(25, dtype=torch.float64) - 12] * 3, indexing="ij")
-    distance = sum(axis**2 for axis in axes).sqrt()
-    ball, box = 9.3 - distance, 7 - torch.stack([axis.abs() for axis in axes]).amax(0)
-    dented = torch.minimum(ball, ((axes[0] - 9) ** 2 + axes[1] ** 2 + axes[2] ** 2).sqrt() - 5)
-    motion = of_one_channel(radii=(3, 6))
-    assert not motion.concave(torch.stack([ball, box])[:, None]).any()
-    assert motion.concave(dented[None, None]).any()
-
-
-def test_what_is_flagged_between_two_disks():
-    """The paper's condition knows nothing of components: a gap counts as concave where it is narrow for a radius."""
-    gap = torch.maximum(20 - ((X + 21) ** 2 + Y**2).sqrt(), 20 - ((X - 21) ** 2 + Y**2).sqrt())[None, None]
-    flagged = of_one_channel().concave(gap)[0, 0]
-    assert flagged.any()
-    assert flagged[X.abs() > 10].sum() == 0
-    apart = torch.maximum(20 - ((X + 27) ** 2 + Y**2).sqrt(), 20 - ((X - 27) ** 2 + Y**2).sqrt())[None, None]
-    assert not of_one_channel().concave(apart).any()
-
-
-def solidity(phi):
-    return regionprops((phi[0, 0] > 0).int().numpy())[0].solidity
-
-
-@pytest.mark.parametrize("shape", [NOTCHED, CRESCENT], ids=["notched disk", "crescent"])
-def test_concavity_grows_backward_and_shrinks_forward(shape):
-    motion, phi = of_one_channel(), shape[None, None]
-    forward, backward = [phi], [phi]
-    for _ in range(6):
-        forward.append(motion.evolve(forward[-1], 0.1, 10))
-        backward.append(motion.evolve(backward[-1], -0.1, 10))
-    rising, falling = [solidity(phi) for phi in forward], [solidity(phi) for phi in backward]
-    assert rising == sorted(rising)
-    assert falling == sorted(falling, reverse=True)
-    assert rising[-1] - rising[0] > 0.05
-    assert falling[0] - falling[-1] > 0.05
-    # Only the concave side moves: the far side of the outline stays where it was.
-    far = (X < -25) if shape is CRESCENT else (Y > 25)
-    assert torch.equal(backward[-1][0, 0][far], phi[0, 0][far])
-
-
-def test_forward_motion_ends_at_a_convex_region():
-    motion = of_one_channel()
-    convex = motion.evolve(NOTCHED[None, None], 0.1, 400)
-    assert solidity(convex) > 0.98 > 0.9 > solidity(NOTCHED[None, None])
-    assert not motion.concave(convex).any()
-    assert torch.equal(motion.evolve(convex, 0.1, 10), convex)
 
 
 @pytest.mark.parametrize("regions", [((1,),), ((1, 2),), ((0, 3),)])
@@ -401,51 +298,6 @@ def test_logits_grow_a_few_times_however_many_steps_there_are(gradient):
         assert all(motion.evolve(phi, -0.1, steps).norm() < 4 * phi.norm() for steps in (20, 60, 200))
 
 
-def dent(texture):
-    """A disk with a dent of 16x16 pixels, in which the given texture makes logits just below 0."""
-    phi = torch.where(DISK > 0, 2.0, -2.0)
-    inside = (slice(24, 40), slice(40, 56))
-    phi[inside] = texture - 3.0
-    return phi[None, None], inside
-
-
-CHECKERBOARD = (torch.arange(16)[:, None] + torch.arange(16)) % 2
-ONE_LINE = (torch.arange(16) == 8).expand(16, 16).int()
-ONE_PIXEL = torch.zeros(16, 16).index_put((torch.tensor([8]), torch.tensor([8])), torch.tensor(1.0))
-
-
-@pytest.mark.parametrize("texture", [CHECKERBOARD, ONE_LINE, ONE_PIXEL], ids=["checkerboard", "line", "hole"])
-def test_both_sided_differences_see_what_central_ones_do_not(texture):
-    """Of a checkerboard, a line and a hole of one pixel within a dent, the tops move under "both" only."""
-    phi, inside = dent(texture.double())
-    tops = torch.zeros(SIZE, SIZE, dtype=torch.bool)
-    tops[inside] = texture > 0
-    tops[:26], tops[38:], tops[:, :42], tops[:, 54:] = (
-        False,
-        False,
-        False,
-        False,
-    )  # all but those beside the dent's sides
-    assert tops.any()
-    central, both = (of_one_channel(gradient=gradient, radii=(15,)) for gradient in ("central", "both"))
-    assert central.moving(phi)[0, 0][tops].all()
-    assert torch.equal(central.evolve(phi, -0.1, 1)[0, 0][tops], phi[0, 0][tops])
-    assert (both.evolve(phi, -0.1, 1)[0, 0][tops] < phi[0, 0][tops] - 0.05).all()
-
-
-def test_a_checkerboard_in_the_background_pays_under_both_sided_differences_only():
-    """Why they need a longer warm-up: until a network knows the background, it can learn a pattern instead."""
-    board = 1.0 - 2 * ((torch.arange(48)[:, None] + torch.arange(48)) % 2)
-    phi = [(0.3 * field(48, 48) + 0.3 + amplitude * board)[None, None] for amplitude in (0.0, 2.0)]
-    cost = {
-        gradient: [softplus(of_one_channel(gradient=gradient).evolve(each, -0.1, 60)).mean() for each in phi]
-        for gradient in ("central", "both")
-    }
-    assert softplus(phi[1]).mean() > softplus(phi[0]).mean() + 0.3  # without the layer it is expensive
-    assert cost["both"][1] < cost["both"][0] - 0.1
-    assert cost["central"][1] > cost["central"][0] - 0.05
-
-
 def test_where_both_sides_are_equally_steep_each_has_half_of_the_derivative():
     peak = torch.tensor([1.0, 1, 1, 0, -1, 0, 1, 1, 1], dtype=torch.float64)[None, None].requires_grad_()
     motion = of_one_channel(gradient="both", radii=(4,), band=1)
@@ -497,25 +349,25 @@ def test_the_operation_is_registered_correctly():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"radii": (5, 0)}, "`radii` and `band` of at least 1, got radii"),
-        ({"radii": ()}, "`radii` and `band` of at least 1"),
-        ({"radii": (math.nan,)}, "`radii` and `band` of at least 1"),
-        ({"radii": 5}, "Expected `radii` such as"),
-        ({"radii": "15"}, "Expected `radii` such as"),
-        ({"band": "3"}, "`band` such as 3"),
+        ({"radii": (5, 0)}, "`radii` must be at least 1, got 0"),
+        ({"radii": ()}, "`radii` must be at least one number"),
+        ({"radii": (math.nan,)}, "`radii` must be at least 1, got nan"),
+        ({"radii": 5}, "`radii` must be at least one number, such as .* got 5"),
+        ({"radii": "15"}, "`radii` must be at least 1, got '1'"),
+        ({"band": "3"}, "`band` must be at least 1, got '3'"),
         ({"regions": ((1,), (1,))}, "each region once"),
-        ({"band": 0.5}, "band 0.5"),
-        ({"band": math.inf}, "band inf"),
-        ({"regions": ((1.0,),)}, "`regions` such as"),
-        ({"regions": ()}, "`regions` to be groups of channels"),
-        ({"regions": ((),)}, "`regions` to be groups of channels"),
-        ({"regions": (1,)}, "`regions` such as"),
-        ({"regions": ((-1,),)}, "`regions` to be groups of channels"),
+        ({"band": 0.5}, "`band` must be at least 1, got 0.5"),
+        ({"band": math.inf}, "`band` must be at least 1, got inf"),
+        ({"regions": ((1.0,),)}, "`regions` must be groups of channels"),
+        ({"regions": ()}, "`regions` must be groups of channels"),
+        ({"regions": ((),)}, "`regions` must be groups of channels"),
+        ({"regions": (1,)}, "`regions` must be groups of channels"),
+        ({"regions": ((-1,),)}, "`regions` must be groups of channels"),
         ({"regions": ((1, 1),)}, "each channel once"),
         ({"activation": "tanh"}, "'softmax' or 'sigmoid', got 'tanh'"),
         ({"activation": "sigmoid", "regions": ((0,), (0,))}, "each region once"),
-        ({"activation": "sigmoid", "regions": ((0, 1),)}, "one channel for each sigmoid region"),
-        ({"spacing": -1}, "`spacing` to be positive"),
+        ({"activation": "sigmoid", "regions": ((0, 1),)}, "one channel each with activation='sigmoid'"),
+        ({"spacing": -1}, "`spacing` must be positive"),
     ],
 )
 def test_wrong_arguments_are_named_in_the_constructor(arguments, message):
@@ -526,9 +378,9 @@ def test_wrong_arguments_are_named_in_the_constructor(arguments, message):
 def test_regions_must_fit_the_channels():
     with pytest.raises(ValueError, match=r"at least 3 channels for regions \(\(2,\),\), got 2"):
         ConvexCurveMotion(regions=((2,),)).evolve(torch.zeros(1, 2, 8, 8), 0.1, 1)
-    with pytest.raises(ValueError, match=r"got 1\. For a single channel use activation='sigmoid'"):
+    with pytest.raises(ValueError, match=r"got 1: use activation='sigmoid'"):
         ConvexCurveMotion().evolve(torch.zeros(1, 1, 8, 8), 0.1, 1)
-    with pytest.raises(ValueError, match="a channel outside each softmax region"):
+    with pytest.raises(ValueError, match="a softmax region must leave out a channel"):
         ConvexCurveMotion(regions=((0,),)).evolve(torch.zeros(1, 1, 8, 8), 0.1, 1)
 
 
