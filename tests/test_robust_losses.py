@@ -1,27 +1,26 @@
 # SPDX-FileCopyrightText: monai_iels contributors
 # SPDX-License-Identifier: Apache-2.0
 
-"""Other remedies against label errors: the losses by themselves, and each as one key of a bundle."""
+"""Losses for labels that may be wrong, against formulas written out and SciPy; some of them in trainings."""
 
 import json
+from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import FEATURES, history, options, prepare, run
-from ignite.engine import Events
+import yaml
+from helpers import corrupt, options, run
+from monai.losses import DiceCELoss, DiceLoss
 from programs import run_ranks
 from scipy import ndimage, stats
 
-import monai_iels.runs
+import monai_iels.study
 from monai_iels import (
     BootstrappedCrossEntropyLoss,
     GeneralizedCrossEntropyLoss,
     LabeledPixelsLoss,
-    OpenCloseLabel,
-    OpenCloseLabeld,
     SpatialLabelSmoothingLoss,
     StudentTLoss,
     SymmetricCrossEntropyLoss,
@@ -190,19 +189,18 @@ def test_t_loss_and_smoothing_of_the_labeled_part_are_those_of_a_smaller_image()
 
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 def test_a_label_of_another_shape_is_refused(loss):
-    with pytest.raises(ValueError, match=r"Expected classes of shape \(2, 1, 5, 4\)"):
+    with pytest.raises(ValueError, match=r"the target must have shape \(2, 1, 5, 4\)"):
         loss(example((5, 4))[0], torch.zeros(2, 5, 4))
 
 
 @pytest.mark.parametrize(
     ("build", "sentence"),
     [
-        (lambda: SymmetricCrossEntropyLoss(-1.0), "`alpha` and `beta` >= 0, got -1.0"),
-        (lambda: BootstrappedCrossEntropyLoss(1.5), "`beta` in"),
-        (lambda: StudentTLoss(0.0), "`nu` > 1e-08, got 0.0"),
-        (lambda: SpatialLabelSmoothingLoss(0.0), "`sigma` > 0"),
-        (lambda: SpatialLabelSmoothingLoss(1.0, 4), "odd number from 3, got 4"),
-        (lambda: OpenCloseLabel(-1.0), "`radius` >= 0"),
+        (lambda: SymmetricCrossEntropyLoss(-1.0), "`alpha` must be at least 0, got -1.0"),
+        (lambda: BootstrappedCrossEntropyLoss(1.5), "`beta` must be at least 0 and at most 1, got 1.5"),
+        (lambda: StudentTLoss(0.0), "`nu` must be above 1e-08, got 0.0"),
+        (lambda: SpatialLabelSmoothingLoss(0.0), "`sigma` must be above 0, got 0.0"),
+        (lambda: SpatialLabelSmoothingLoss(1.0, 4), "`kernel_size` must be an odd number, at least 3, got 4"),
     ],
 )
 def test_wrong_arguments(build, sentence):
@@ -210,93 +208,44 @@ def test_wrong_arguments(build, sentence):
         build()
 
 
-# labels opened and closed
+# in trainings
 
-
-@pytest.mark.parametrize("dims", [2, 3])
-def test_specks_are_removed_and_gaps_filled(dims):
-    distance = sum(axis**2 for axis in torch.meshgrid(*[torch.arange(32) - 15.5] * dims, indexing="ij")).sqrt()[None]
-    label = (distance < 13).byte() + (distance < 7)
-    noisy = label.clone()
-    for corner, value in ((15, 1), (9, 2), (22, 0), (0, 1)):
-        noisy[(0, *[slice(corner, corner + 2)] * (dims - 1), slice(15, 17))] = value
-    assert not torch.equal(noisy, label)
-    repaired = OpenCloseLabel()(noisy)
-    assert repaired.dtype == label.dtype
-    rounded = OpenCloseLabel()(label)  # some voxels of the outlines change
-    assert (rounded != label).float().mean() < 0.001
-    assert (repaired != rounded).sum() < 0.2 * (noisy != label).sum()
-    assert torch.equal(OpenCloseLabel(0.0)(noisy), noisy)
-    assert torch.equal(OpenCloseLabeld("label")({"label": noisy})["label"], repaired)
-
-
-def test_opening_is_that_of_scipy():
-    label = torch.as_tensor(np.random.default_rng(0).integers(0, 2, (1, 30, 30)))
-    label[0, :9, 20:] = 1
-    classes = [(label[0] == number).numpy() for number in (0, 1)]
-    square = np.ones((3, 3))
-
-    def opened_and_closed(mask):
-        opened = ndimage.binary_dilation(ndimage.binary_erosion(mask, square), square)
-        return ndimage.binary_erosion(ndimage.binary_dilation(np.pad(opened, 2), square), square)[2:-2, 2:-2]
-
-    claims = [opened_and_closed(mask) for mask in classes]
-    repaired = OpenCloseLabel(1.5)(label)[0].numpy()
-    alone = claims[0] != claims[1]
-    assert alone.any()
-    assert np.array_equal(repaired[alone], claims[1][alone])
-
-
-def test_ignored_pixels_stay_and_others_do_not_join_them():
-    label = torch.zeros(1, 20, 20)
-    label[:, 10:] = 3
-    label[:, 5:15, 8:12] = 255
-    noisy = label.clone()
-    noisy[:, 12, 15] = 0
-    assert torch.equal(OpenCloseLabel(ignore_index=255)(noisy), label)
-    everywhere = torch.full((1, 4, 4), 255)
-    assert torch.equal(OpenCloseLabel(1.5, ignore_index=255)(everywhere), everywhere)
-
-
-# as keys of a bundle
-
+METHODS = yaml.safe_load(Path(monai_iels.study.__file__).with_name("methods.yaml").read_text("utf-8"))
 RIVALS = {
     "generalized_cross_entropy": GeneralizedCrossEntropyLoss,
     "symmetric_cross_entropy": SymmetricCrossEntropyLoss,
     "bootstrapping": BootstrappedCrossEntropyLoss,
     "t_loss": StudentTLoss,
-    "label_smoothing": torch.nn.Module,
+    "label_smoothing": DiceCELoss,
     "spatial_label_smoothing": SpatialLabelSmoothingLoss,
-    "dice_loss": torch.nn.Module,
+    "dice_loss": DiceLoss,
 }
 
 
-def weights(output, file="last.pt"):
-    state = torch.load(output / file, weights_only=True)
-    return state["network"] if file == "last.pt" else state
+def weights(output):
+    return torch.load(output / "last.pt", weights_only=True)["network"]
 
 
 @pytest.fixture(scope="module")
 def default(tmp_path_factory):
     """Train with the default loss."""
     output = tmp_path_factory.mktemp("default")
-    run("Training", **options("wbc", output, epochs=1, noise_fraction=0.1, iel_steps=0))
+    run("Training", **options("wbc", output, epochs=1, label_error=corrupt(), iel_gain=None))
     return output
 
 
-@pytest.mark.parametrize("key", RIVALS)
-def test_each_loss_is_one_key(key, default, tmp_path):
-    given = options("wbc", tmp_path, epochs=1, noise_fraction=0.1, iel_steps=0, loss=f"@{key}")
-    parser = run("Training", **given).parser
-    loss = parser.get_parsed_content("loss")
-    assert isinstance(loss.loss if isinstance(loss, LabeledPixelsLoss) else loss, RIVALS[key])
-    assert ("loss" in torch.load(tmp_path / "last.pt", weights_only=True)) == (key == "t_loss")
+@pytest.mark.parametrize("name", RIVALS)
+def test_each_loss_trains_in_a_bundle(name, default, tmp_path):
+    given = options("wbc", tmp_path, epochs=1, label_error=corrupt(), iel_gain=None, **METHODS[name])
+    loss = run("Training", **given).parser.get_parsed_content("loss")
+    assert isinstance(loss.loss if isinstance(loss, LabeledPixelsLoss) else loss, RIVALS[name])
+    assert ("loss" in torch.load(tmp_path / "last.pt", weights_only=True)) == (name == "t_loss")
     pairs = zip(weights(default).values(), weights(tmp_path).values(), strict=True)
     assert not all(torch.equal(a, b) for a, b in pairs)
 
 
 def test_a_resumed_training_with_t_loss_is_the_same(tmp_path):
-    given = {"noise_fraction": 0.1, "loss": "@t_loss"}
+    given = {"label_error": corrupt(), **METHODS["t_loss"]}
     for name, *parts in (("whole", {"epochs": 3}), ("parts", {"epochs": 1}, {"epochs": 3, "resume": True})):
         for part in parts:
             run("Training", **options("wbc", tmp_path / name, **given, **part))
@@ -305,80 +254,12 @@ def test_a_resumed_training_with_t_loss_is_the_same(tmp_path):
     torch.testing.assert_close(parts, whole, rtol=0, atol=0)
 
 
-def test_morphological_repair_is_one_key(tmp_path):
-    given = options("wbc", tmp_path, epochs=1, noise_fraction=0.1, repair="@morphological_repair")
+def test_labels_are_opened_and_closed_after_the_error_and_before_the_training(tmp_path):
+    given = options("wbc", tmp_path, epochs=1, label_error=corrupt(), **METHODS["morphological_repair"])
     case = run("Training", **given).parser.get_parsed_content("train#dataset")[0]
     unlike = float((case["label"] != case["truth"]).float().mean())
     assert 0 < unlike < 0.05
 
-
-# a moving average of the weights
-
-
-class Recorder:
-    """Keep the weights after each step."""
-
-    def __init__(self, network):
-        self.network = network
-        self.seen = []
-
-    def attach(self, engine):
-        engine.add_event_handler(Events.ITERATION_COMPLETED, self)
-
-    def __call__(self, engine):
-        self.seen.append({name: value.clone() for name, value in self.network.state_dict().items()})
-
-
-BATCH_NORM = {"norm": "batch", "_target_": "BasicUNet", "spatial_dims": 2, "in_channels": 3, "out_channels": 3}
-BATCH_NORM["features"] = FEATURES
-
-
-def test_the_average_is_validated_and_saved_and_the_training_is_the_same(tmp_path):
-    given = {"epochs": 1, "noise_fraction": 0.1, "network_def": BATCH_NORM}
-    run("Training", **options("wbc", tmp_path / "without", **given))
-    workflow = prepare("Training", **options("wbc", tmp_path / "with", **given, ema_decay=0.7))
-    recorder = Recorder(workflow.parser.get_parsed_content("network_def"))
-    recorder.attach(workflow.parser.get_parsed_content("train#trainer"))
-    workflow.run()
-    torch.testing.assert_close(weights(tmp_path / "with"), weights(tmp_path / "without"), rtol=0, atol=0)
-    average = recorder.seen[0]
-    for seen in recorder.seen[1:]:
-        average = {name: 0.7 * average[name] + 0.3 * value for name, value in seen.items()}
-    buffers = {name for name, _ in recorder.network.named_buffers()}
-    assert buffers
-    average |= {name: recorder.seen[-1][name] for name in buffers}
-    found = weights(tmp_path / "with", "model.pt")
-    torch.testing.assert_close(found, average)
-    raw = weights(tmp_path / "with")
-    assert not any(torch.equal(found[name], raw[name]) for name in found.keys() - buffers)
-    judged = workflow.parser.get_parsed_content("validate#evaluator").network
-    torch.testing.assert_close(dict(judged.state_dict()), found, rtol=0, atol=0)
-    assert "average" not in torch.load(tmp_path / "without" / "last.pt", weights_only=True)
-    dice = history(tmp_path / "with")[-1]["val_mean_dice"]
-    run("Evaluation", **options("wbc", tmp_path / "with", **given, ema_decay=0.7))
-    evaluated = pd.read_csv(tmp_path / "with" / "evaluation" / "cases.csv")
-    assert evaluated.filter(like="dice").mean(axis=None) == pytest.approx(dice, abs=1e-4)
-
-
-def test_a_resumed_training_with_an_average_is_the_same(tmp_path):
-    given = {"noise_fraction": 0.1, "ema_decay": 0.9}
-    for name, *parts in (("whole", {"epochs": 3}), ("parts", {"epochs": 1}, {"epochs": 3, "resume": True})):
-        for part in parts:
-            run("Training", **options("wbc", tmp_path / name, **given, **part))
-    for file in ("last.pt", "model.pt"):
-        whole, parts = (torch.load(tmp_path / name / file, weights_only=True) for name in ("whole", "parts"))
-        torch.testing.assert_close(parts, whole, rtol=0, atol=0)
-    whole, parts = ([epoch["val_mean_dice"] for epoch in history(tmp_path / name)] for name in ("whole", "parts"))
-    assert parts == whole
-
-
-@pytest.mark.parametrize("decay", [1, -0.1, "slow"])
-def test_a_decay_that_is_none(decay, tmp_path):
-    with pytest.raises(monai_iels.runs.RunError, match="ema_decay must be a number from 0 to below 1"):
-        run("Training", **options("wbc", tmp_path, ema_decay=decay))
-
-
-# several processes
 
 RANKS = """
 import json, sys, torch
@@ -397,10 +278,10 @@ def test_two_processes_learn_the_same_nu_as_one(tmp_path):
     (tmp_path / "ranks.py").write_text(RANKS)
     seen = []
     for count in (1, 2):
-        given = {"epochs": 1, "batch_size": 30, "sample_count": 33, "loss": "@t_loss"}
+        given = {"epochs": 1, "batch_size": 30, "datalists#count": 33, **METHODS["t_loss"]}
         given |= {"optimizer#_target_": "torch.optim.SGD"}  # its steps are as long as gradients
         overrides = options("wbc", tmp_path / f"out{count}", **given)
-        overrides.update(cache_dir=str(tmp_path / "cache"))
+        overrides["datalists#cache_dir"] = str(tmp_path / "cache")
         job = json.dumps([overrides, str(tmp_path / f"seen{count}")])
         run_ranks(tmp_path / "ranks.py", job, count=count, stdout=tmp_path / "log")
         seen += [torch.load(tmp_path / f"seen{count}-{rank}.pt") for rank in range(count)]
