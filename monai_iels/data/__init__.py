@@ -15,9 +15,10 @@ The checker, the command line, archives, downloads and the cache then work with 
 """
 
 from monai_iels.data._archives import is_archive
-from monai_iels.data._cases import Datalists, all_files, case_files, cases_of, fingerprint
+from monai_iels.data._cases import Datalists, all_files, case_files, cases_of
 from monai_iels.data._check import Report, check_files, check_labels, check_source, label_readers, make_report
 from monai_iels.data._datalists import SOURCES, SYNTHETIC, checked_datalists, describe_pairs, paired_datalists
+from monai_iels.data._digests import fingerprint
 from monai_iels.data._download import download_archive
 from monai_iels.data._images import LoadFiled, read_file
 from monai_iels.data._labels import LabelValues, LabelValuesd, SetAsideIgnoredd

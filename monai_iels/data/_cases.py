@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cases, the files that belong together: found by the part of their names that they share, split into datalists."""
 
-import hashlib
 import re
 from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
@@ -97,13 +96,6 @@ def _take(groups: list[list[Case]], count: int) -> list[Case]:
     for group in taken:
         groups.remove(group)
     return list(chain(*taken))
-
-
-def fingerprint(datalists: Datalists) -> str:
-    """Return a SHA-256 of the names and contents of all files; their folders and their split make no difference."""
-    files = map(Path, all_files(datalists))
-    digests = sorted(f"{file.name} {hashlib.sha256(file.read_bytes()).hexdigest()}" for file in files)
-    return hashlib.sha256("\n".join(digests).encode()).hexdigest()
 
 
 def put(files: dict[str, str], identity: str, path: Path, problems: Problems) -> None:

@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from monai_iels._files import atomic
 from monai_iels.data._archives import extract
-from monai_iels.data._cases import fingerprint
+from monai_iels.data._digests import fingerprint
 from monai_iels.data._problems import DataError, Problem
 from monai_iels.data._source import Source
 
