@@ -158,7 +158,7 @@ def differences(u: Tensor, axis: int) -> tuple[Tensor, Tensor]:
 
 
 def faces(x: Tensor, axis: int) -> tuple[Tensor, Tensor]:
-    """Return ``x`` without its last and without its first element along ``axis``: both sides of what lies between."""
+    """Return ``x`` without its last and without its first element along ``axis``: the two sides of each face."""
     return x.narrow(axis, 0, x.shape[axis] - 1), x.narrow(axis, 1, x.shape[axis] - 1)
 
 

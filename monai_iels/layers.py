@@ -73,7 +73,7 @@ class _EvolutionLayer(nn.Module):
         return 0 in (self.steps, self.share)
 
     def forward(self, u: Tensor, image: Tensor | None = None) -> Tensor:
-        """Return the evolved logits, of shape ``(B, C, *spatial)``; some evolutions need the image of the network."""
+        """Return the evolved logits, of shape ``(B, C, *spatial)``; some evolutions need the network's input image."""
         self._check_dims(u)
         if self.is_idle:
             return u
@@ -160,7 +160,7 @@ class InverseEvolutionLayer(_EvolutionLayer):
     Placed behind a network's logits while it trains, it amplifies what the evolution would remove, so that the network
     learns not to produce it. It has no parameters and no state.
 
-    Its strength is one number: ``gain`` for heat, ``reach`` for curve motion. The paper has ``dt`` and ``steps``.
+    Its strength is one number: ``gain`` for heat, ``reach`` for curve motion. The paper gives ``dt`` and ``steps``.
 
     Args:
         evolution: the equation, such as ``HeatDiffusion()``.
@@ -174,8 +174,8 @@ class InverseEvolutionLayer(_EvolutionLayer):
             number, 2 with ``gain``, and any without it.
 
     Attributes:
-        share: the share of its strength with which the layer works now: its time step is ``dt * share``. 1 is all of
-            it, 0 none. :class:`~monai_iels.Warmup` sets it for each epoch.
+        share: factor of the time step, ``dt * share``, from 0 (off) to 1 (full strength). :class:`~monai_iels.Warmup`
+            sets it for each epoch.
 
     Raises:
         TypeError: if ``evolution`` is not an :class:`Evolution`.
@@ -216,7 +216,7 @@ class ForwardEvolutionLayer(_EvolutionLayer):
         spatial_dims: number of spatial dimensions of the logits, as in :class:`InverseEvolutionLayer`.
 
     Attributes:
-        share: the share of its strength with which the layer works now: its time step is ``dt * share``.
+        share: factor of the time step, ``dt * share``, from 0 (off) to 1 (full strength).
 
     Raises:
         TypeError: if ``evolution`` is not an :class:`Evolution`.
@@ -254,5 +254,5 @@ def _spatial_dims(spatial_dims: int | None, evolution: Evolution) -> int | None:
 
 
 def apply_layer(layer: nn.Module, u: Tensor, image: Tensor | None) -> Tensor:
-    """Apply any layer to logits, and hand it the image if it asks for it."""
+    """Apply any layer to logits; pass the image to it if it needs one."""
     return layer(u, image) if getattr(layer, "needs_image", False) else layer(u)

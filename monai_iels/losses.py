@@ -34,9 +34,9 @@ class IELLoss(nn.Module):
 
     It is what :class:`IELNet` does, for training loops that cannot wrap their network, and for labels with gaps, which
     a network does not see. Where a label is ``ignore_index``, the layer gets the logits of a labeled pixel nearby
-    instead of the pixel's own, see :func:`~monai_iels.operators.extension.extend`. What the network says there is then
-    neither amplified nor seen by the layer elsewhere. Let the inner loss leave these pixels out, too:
-    :class:`LabeledPixelsLoss`. A layer without steps, or with a ``share`` of 0, costs nothing.
+    (:func:`~monai_iels.operators.extension.extend`), so that the logits of unlabeled pixels are neither amplified nor
+    spread. The inner loss should leave these pixels out, too: :class:`LabeledPixelsLoss`. A layer without steps, or
+    with a ``share`` of 0, costs nothing.
 
     For deep supervision the input is a list of heads, and the inner loss takes such a list: MONAI's
     ``DeepSupervisionLoss``, with one target for all, or nnU-Net's ``DeepSupervisionWrapper``, with one for each. (Heads
@@ -46,7 +46,7 @@ class IELLoss(nn.Module):
         loss: any loss of ``(input, target)``.
         layer: an :class:`InverseEvolutionLayer`, which is behind each head; for heads of other spacings a list of
             layers, one per head; or None for the loss alone.
-        ignore_index: the number in a target that stands for no class, or None if there is none.
+        ignore_index: label value of pixels without a class, or None if every pixel has one.
 
     Example:
         >>> import torch
@@ -99,20 +99,19 @@ class IELLoss(nn.Module):
         return apply_layer(layer, extend(logits, known), image)
 
     def extra_repr(self) -> str:
-        """Return the ignored number."""
+        """Return the ignored label value."""
         return f"ignore_index={self.ignore_index}"
 
 
 class LabeledPixelsLoss(nn.Module):
     """Leave out pixels without a label from any loss that treats pixels alike, such as cross-entropy, Dice or both.
 
-    The labeled pixels of a batch are handed on as one row, of shape ``(1, C, pixels)``, so that the loss needs to know
-    of nothing. Dice is then that of the batch. A loss that looks at neighbors must be outside of this one:
-    ``GradientEnergyLoss(LabeledPixelsLoss(loss))``.
+    The loss gets the labeled pixels of a batch as one row, of shape ``(1, C, pixels)``. So Dice is that of the whole
+    batch, and a loss that looks at neighboring pixels must be outside: ``GradientEnergyLoss(LabeledPixelsLoss(loss))``.
 
     Args:
         loss: a loss of logits ``(B, C, *spatial)`` and classes ``(B, 1, *spatial)``.
-        ignore_index: the number in a target that stands for no class, or None if there is none.
+        ignore_index: label value of pixels without a class, or None if every pixel has one.
 
     Example:
         >>> import torch
@@ -140,7 +139,7 @@ class LabeledPixelsLoss(nn.Module):
         return self.loss(logits[None], labels[None, None])
 
     def extra_repr(self) -> str:
-        """Return the ignored number."""
+        """Return the ignored label value."""
         return f"ignore_index={self.ignore_index}"
 
 
@@ -310,7 +309,7 @@ class QuasiConcavityLoss(nn.Module):
 
 
 def apply_loss(loss: Any, input: Logits, target: Any, image: Tensor) -> Tensor:
-    """Call any loss, and hand it the image if it asks for it."""
+    """Call any loss; pass the image to it if it needs one."""
     return loss(input, target, image=image) if getattr(loss, "needs_image", False) else loss(input, target)
 
 

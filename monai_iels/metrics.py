@@ -21,7 +21,7 @@ from monai_iels.operators.hulls import components_of, hull_volume
 
 
 class _PropertyMetric(CumulativeIterationMetric):
-    """A number that a segmentation has by itself; of the prediction, or of the reference to put next to it."""
+    """A metric of one segmentation by itself: of the prediction, or of the reference for comparison."""
 
     def __init__(
         self,
@@ -83,16 +83,16 @@ class ConvexityMetric(_PropertyMetric):
     less because its outline is made of pixels. The value does not depend on the spacing, since both areas scale alike.
     2-D and 3-D.
 
-    What is empty is treated as in MONAI's ``DiceMetric``: a region that the reference does not have is NaN and left out
-    of the average, one that only the prediction lacks is 0. Without a reference, what is empty is NaN.
+    Empty regions are treated as in MONAI's ``DiceMetric``: if the reference has none, the value is NaN and left out of
+    the average; if only the prediction has none, it is 0. Without a reference it is NaN.
 
     Args:
         include_background: whether the first channel is a region, too.
         regions: groups of channels that are one region each, such as ``((1, 2), (2,))`` for disc and cup; each channel
             by itself if None. With regions, channels are counted with the background, and it is not left out.
-        reduction: how values are put together; see :meth:`aggregate`.
+        reduction: how values are reduced; see :meth:`aggregate`.
         get_not_nans: whether :meth:`aggregate` also returns the number of values that were not NaN.
-        reference: measure the reference ``y`` and not the prediction, for the number to put next to it.
+        reference: measure the reference ``y`` instead of the prediction, for comparison.
 
     Example:
         >>> import torch
@@ -148,9 +148,9 @@ class RoughnessMetric(_PropertyMetric):
     Args:
         include_background: whether a change of the first channel counts. With exclusive classes it never matters,
             since the background changes only where another class does.
-        reduction: how values are put together; see :meth:`aggregate`.
+        reduction: how values are reduced; see :meth:`aggregate`.
         get_not_nans: whether :meth:`aggregate` also returns the number of values that were not NaN.
-        reference: measure the reference ``y`` and not the prediction, for the number to put next to it.
+        reference: measure the reference ``y`` instead of the prediction, for comparison.
 
     Example:
         >>> import torch
@@ -177,7 +177,7 @@ class SetIoUMetric(CumulativeIterationMetric):
 
     Pixels are counted over all images, and divided at the end. A mean of the values of images, MONAI's
     ``MeanIoU``, gives a class that is small in one image as much weight there as one that fills it. A class that
-    neither predictions nor labels have counts for nothing. Pixels whose channels are all 0 in both are left out.
+    neither predictions nor labels have is ignored. Pixels whose channels are all 0 in both are left out.
 
     Args:
         include_background: whether the first channel counts.

@@ -18,13 +18,13 @@ class IELNet(nn.Module):
     """Apply ``layer`` to the logits of ``network`` in train mode; in eval mode be the network, bit for bit.
 
     The network may return a tensor, deep-supervision heads in a list, tuple or dictionary, or heads stacked in one
-    tensor of shape ``(B, heads, C, *spatial)``, as DynUNet does, which is told by its having one axis more than the
-    input, the first tensor that the network is called with. What has fewer axes or integers and stands beside heads,
-    such as an auxiliary loss or a mask, is handed on. A layer that needs the image gets the same first tensor.
+    tensor of shape ``(B, heads, C, *spatial)``, as DynUNet does. A stack is recognized by its extra axis: it has one
+    more than the input, the first tensor that the network is called with. Other outputs (auxiliary losses, integer
+    masks) pass through unchanged. A layer that needs the image gets the input.
 
     The wrapper adds no parameter and no buffer, and its ``state_dict()`` is that of the network, with the same keys: a
-    checkpoint needs no monai_iels. ``load_state_dict`` takes these keys, and those with the prefix ``network.`` that
-    older checkpoints have. Both hold inside of another module, too.
+    checkpoint does not need monai_iels. ``load_state_dict`` takes these keys, and also keys with the prefix
+    ``network.``, which older checkpoints have. The same is true if the wrapper is a part of another module.
 
     A training loop that cannot wrap its network may write ``loss(layer(prediction), label)`` instead, or
     ``layer(prediction, image)``: it is the same.
@@ -54,7 +54,7 @@ class IELNet(nn.Module):
         return self.network.load_state_dict(self._without_prefix(state_dict), *args, **kwargs)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Hand keys on to the network; torch calls this where the wrapper is part of another module."""
+        """Pass the keys on to the network; torch calls this if the wrapper is part of another module."""
         own = {key.removeprefix(prefix): state_dict.pop(key) for key in list(state_dict) if key.startswith(prefix)}
         state_dict.update({f"{prefix}network.{key}": value for key, value in self._without_prefix(own).items()})
         super()._load_from_state_dict(state_dict, prefix, *args)

@@ -154,7 +154,7 @@ class StudentTLoss(nn.Module):
 
     Args:
         nu: the first value of :math:`\nu`.
-        ignore_index: the number in a target that stands for no class; these pixels are left out.
+        ignore_index: label value of pixels without a class, which are left out.
 
     Raises:
         ValueError: if ``nu`` is not above 1e-8, the authors' :math:`\epsilon`.
@@ -195,7 +195,7 @@ class StudentTLoss(nn.Module):
         return (likelihood / dimension.clamp(min=1)).mean()
 
     def extra_repr(self) -> str:
-        """Return nu and the ignored number."""
+        """Return nu and the ignored label value."""
         return f"nu={self.nu.item():.4g}, ignore_index={self.ignore_index}"
 
 
@@ -209,7 +209,7 @@ class SpatialLabelSmoothingLoss(nn.Module):
     Args:
         sigma: standard deviation of the Gaussian in pixels; the authors have 1.
         kernel_size: side of the filter in pixels, an odd number from 3.
-        ignore_index: the number in a target that stands for no class; these pixels are left out.
+        ignore_index: label value of pixels without a class, which are left out.
 
     Raises:
         ValueError: if ``sigma`` is not above 0, or ``kernel_size`` is not an odd number from 3.
@@ -249,7 +249,7 @@ class SpatialLabelSmoothingLoss(nn.Module):
         return self._filtered(one_hot.float()) / weight
 
     def extra_repr(self) -> str:
-        """Return sigma, the size of the filter and the ignored number."""
+        """Return sigma, the size of the filter and the ignored label value."""
         return f"sigma={self.sigma}, kernel_size={self.kernel_size}, ignore_index={self.ignore_index}"
 
     def _filtered(self, field: Tensor) -> Tensor:

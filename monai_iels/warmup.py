@@ -19,7 +19,7 @@ class Warmup:
 
     Args:
         module: a layer, or a module with layers in it: an ``IELNet``, an ``IELLoss``, a ``torch.nn.ModuleList``.
-        epochs: length of the warm-up; afterwards the layers work fully. 0 is no warm-up.
+        epochs: length of the warm-up; afterwards the layers work at full strength. 0 is no warm-up.
 
     Raises:
         ValueError: if ``epochs`` is negative or no integer, or ``module`` has no layer.

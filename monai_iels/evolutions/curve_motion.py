@@ -32,8 +32,8 @@ class ConvexCurveMotion(Evolution):
 
     Balls are Euclidean in the unit of ``spacing``, the outside of the image is background, and pixels are counted in
     integers, so that none flips through rounding. ``C`` and ``R`` carry no gradient; :math:`|\nabla_h\phi|` does, and
-    none where it vanishes. A logit that is NaN or infinite is handed on as it is and moves no other: NaN and -inf count
-    as background, but not as concave, and the pixels beside stand still, as their gradient is not known.
+    none where it vanishes. NaN and infinite logits stay as they are and move no other pixel: NaN and -inf count as
+    background, but not as concave, and pixels beside them stand still, because their gradient is not known.
 
     A region is a group of channels that must be convex together. After a softmax,
     :math:`\phi_G = \log\sum_{k \in G} e^{u_k} - \log\sum_{k \notin G} e^{u_k}`, the log-odds of the region; for two
@@ -44,8 +44,8 @@ class ConvexCurveMotion(Evolution):
     This follows the paper's text. The released code has squares of 21 pixels for every radius, lets ``C`` grow over the
     steps, and lowers class 1 alone.
 
-    It has no gain: a level set grows where its boundary moves, and stops where that has ended. Backward, 60 steps of
-    0.1 were measured to raise the norm of logits at most 3-fold, whether noise or smooth, and 200 steps no further.
+    Its gain is not known. Measured backward, 60 steps of 0.1 raised the norm of logits at most 3-fold, of noise and of
+    smooth fields, and 200 steps no further: a level set grows only while its boundary moves.
 
     For the backward pass each step keeps the mask ``R``, and every fifth the level sets, or the logits of regions that
     share a softmax. On a CPU the steps are compiled where numba is installed.

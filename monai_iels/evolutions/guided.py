@@ -28,12 +28,12 @@ class GuidedDiffusion(Evolution):
     :math:`\Delta I` of the smoothed image; for several image channels, the root of the sum of their squares. Where an
     image is constant, ``g`` is 1 and the equation is the heat equation. Nothing flows through the border (Neumann).
 
-    The layer needs the image: ``layer(logits, image)``. :class:`~monai_iels.IELNet` hands it the network's input, and
-    bundles the image of the batch. An image of another size than the logits is resized to theirs, which is what heads
-    of deep supervision need. The image gets no gradient.
+    The layer needs the image: ``layer(logits, image)``. :class:`~monai_iels.IELNet` passes the network's input to it,
+    and bundles the image of the batch. An image of another size is resized to that of the logits, as heads of deep
+    supervision need. The image gets no gradient.
 
-    The map is linear and self-adjoint: the backward pass takes the same steps, and keeps the conductances, one number
-    per face between two pixels, but nothing of the steps.
+    The map is linear and self-adjoint: the backward pass takes the same steps. It stores the conductances, one number
+    per face between two pixels, and nothing for each step.
 
     Args:
         spacing: distance between pixels, one number or one per spatial axis; infinite for no flow along an axis.
@@ -69,7 +69,7 @@ class GuidedDiffusion(Evolution):
         self.smoothing = check_whole("smoothing", self.smoothing)
 
     def velocity(self, u: Tensor) -> Tensor:
-        """Refuse: without an image there is no conductance."""
+        """Raise an error: without an image there is no conductance."""
         raise ValueError(
             "GuidedDiffusion needs an image, got none: call layer(logits, image), "
             "loss(logits, label, image=image), or GuidedDiffusion().guided_by(image)."
@@ -80,7 +80,7 @@ class GuidedDiffusion(Evolution):
         return _AlongImage(self, image)
 
     def gain(self, dt: float, steps: int, spatial_dims: int) -> float:
-        """Return heat's, which is the largest amplification that any image allows, as no conductance is above 1."""
+        """Return the gain of heat: no conductance is above 1, so no image allows more."""
         return HeatDiffusion(self.spacing).gain(dt, steps, spatial_dims)
 
 

@@ -31,7 +31,7 @@ class HeatDiffusion(Evolution):
     The Laplacian is the stencil of 2k+1 points in k dimensions on replicate-padded borders. Its modes are cosines, and
     a step of explicit Euler multiplies each by :math:`1 + \Delta t\,\lambda`; ``steps`` of them are therefore one
     multiplication by :math:`(1 + \Delta t\,\lambda)^n` between two transforms, exactly, at a cost that does not depend
-    on ``steps``. The map is self-adjoint: the backward pass is the same map, and keeps nothing.
+    on ``steps``. The map is self-adjoint: the backward pass is the same map, and stores nothing.
 
     Up to a gain of 40 it is computed in the precision of ``u``; in float32 that was measured to lose at most 8e-6 of
     the maximum. Larger gains amplify rounding more (2e-5 at 237), so they are computed in float64, where the device has

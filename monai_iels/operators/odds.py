@@ -3,8 +3,8 @@
 
 """Log-odds of groups of channels that share a softmax, and their derivative.
 
-A group is a number whose bits name its channels: 6 is the group of channels 1 and 2. The only channel there is competes
-with none: its log-odds are the channel itself, as with a sigmoid.
+A group is a number whose bits name its channels: 6 is the group of channels 1 and 2. A single channel has no other to
+compete with: its log-odds are the channel itself, as with a sigmoid.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ class LabelTransform(Transform):
         return convert_to_dst_type(np.where(ignored, values, self._changed(known, file, spacing)), like)[0]
 
     def keeping(self, ignore_index: int | None) -> LabelTransform:
-        """Return this transform, or a copy that keeps pixels without a class if this one does not say what they are."""
+        """Return a copy with this ``ignore_index``, or the transform itself if it has one of its own."""
         if ignore_index is None or self.ignore_index is not None:
             return self
         copied = copy.copy(self)
@@ -118,7 +118,7 @@ class LabelTransform(Transform):
         return copied
 
     def _without(self, ignored: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """Return values with a class also where there is none."""
+        """Return the label with some class at ignored pixels."""
         return np.where(ignored, 0, values)
 
     @abstractmethod
@@ -132,13 +132,13 @@ class LabelTransform(Transform):
         """
 
     def _check(self, dtype: np.dtype, found: np.ndarray, where: str) -> None:
-        """Refuse a label of this type and these values."""
+        """Raise a ValueError if the transform cannot take a label of this type with these values."""
         if not ((found >= 0) & (found == np.floor(found))).all():
             raise ValueError(f"the label must have class numbers from 0, got the values {_shown(found)}{where}.")
 
 
 class LabelError(LabelTransform):
-    """A made-up error in labels: it follows from the seed and from what the label is, and from nothing else."""
+    """An artificial label error; it depends only on the seed, the label's file name and its values."""
 
     seed: int = 0
 
@@ -153,9 +153,9 @@ class CorruptLabel(LabelError):
     """Replace windows of a label by random classes: the paper's label noise, the same for a label every time.
 
     Windows tile the image. They are drawn until they cover ``fraction`` of it, as nearly as whole windows can, and each
-    gets one class, drawn uniformly for each image. All of it follows from the arguments and from what the label is, the
-    name of its file and its values, never from the order of calls, the worker, the process or the folder. It may
-    therefore stand before a cache. A label that has lost its meta data on the way has other noise, as it has no name.
+    gets one class, drawn uniformly for each image. The noise depends only on the arguments, the label's file name and
+    its values, not on the order of calls, the worker, the process or the folder. So the transform may come before a
+    cache. A label that has lost its meta data gets other noise, because its file name is missing.
 
     In the released code the locations of the windows are the same for all images (on WBC and DRIVE), and a network then
     overfits to them within 20 epochs; with locations of its own for each image, as the text can be read, it does not.
@@ -167,7 +167,7 @@ class CorruptLabel(LabelError):
         fraction: share of the area to replace, from 0 to 1.
         seed: another seed gives other noise.
         shared: whether all images of a size have their windows at the same places.
-        ignore_index: a number that stands for no class; pixels that have it keep it.
+        ignore_index: label value of pixels without a class; they keep it.
 
     Raises:
         ValueError: if an argument is out of its range, or a label has a class outside of 0 to ``num_classes - 1``.
@@ -231,14 +231,14 @@ class BiteLabel(LabelError):
     corner are connected. Each bite is a ball around a random pixel of the object's outline; what the object has in it
     becomes background. Small objects may vanish. The edge of the image is no outline.
 
-    As in :class:`CorruptLabel`, all of it follows from the arguments, from the name of the label's file and from its
-    values, so it may stand before a cache.
+    As in :class:`CorruptLabel`, the bites depend only on the arguments, the label's file name and its values, so the
+    transform may come before a cache.
 
     Args:
         count: number of bites per object; an outline of fewer pixels has one bite at each of them.
         radius: radius of a bite in pixels.
         seed: another seed gives other bites.
-        ignore_index: a number that stands for no class; pixels that have it keep it.
+        ignore_index: label value of pixels without a class; they keep it.
 
     Raises:
         ValueError: if ``count`` or ``radius`` is negative, or a label has values that are no class numbers.
@@ -298,7 +298,7 @@ class FillHull(LabelTransform):
             above 0 by itself if None.
         radius: radius of the closing in pixels; 0 leaves gaps to the hull.
         components: whether each connected component has its own hull; otherwise the whole region has one.
-        ignore_index: a number that stands for no class; pixels that have it keep it.
+        ignore_index: label value of pixels without a class; they keep it.
 
     Raises:
         ValueError: if ``radius`` is negative, a region is empty, or a label is not of class numbers in 2-D or 3-D.
@@ -348,15 +348,15 @@ class FillHull(LabelTransform):
 class OpenCloseLabel(LabelTransform):
     """Remove specks of a label and fill gaps in it: open each class with a Euclidean ball, then close it.
 
-    A part of a class that the ball fits into nowhere is removed, and then a gap in a class that the ball fits into
-    nowhere is filled. A pixel that exactly one class claims afterwards gets that class; all others get that of the
-    nearest such pixel, or stay if there is none. A part that the edge of the image cuts off is as wide as what is seen
-    of it. Structures thinner than the ball vanish, vessels for example. 2-D and 3-D.
+    First, parts of a class that are too narrow for the ball are removed; then gaps that are too narrow for it are
+    filled. A pixel that exactly one class claims afterwards gets that class; all others get that of the nearest such
+    pixel, or stay if there is none. Of a part that the edge of the image cuts off, only the visible width counts.
+    Structures thinner than the ball vanish, vessels for example. 2-D and 3-D.
 
     Args:
         radius: radius of the ball in pixels; with 1 it is a pixel and its neighbors along the axes, with 1.5 a square
             of 3x3 pixels, both of which remove specks of 2x2. Large balls lose regions with many holes.
-        ignore_index: a number that stands for no class; pixels that have it keep it.
+        ignore_index: label value of pixels without a class; they keep it.
 
     Raises:
         ValueError: if ``radius`` is negative, or a label has values that are no class numbers.
@@ -416,7 +416,7 @@ def _closed(mask: np.ndarray, radius: float) -> np.ndarray:
 
 
 def identity_of(values: np.ndarray, file: str, num_classes: int | None = None) -> str:
-    """Return what tells a label from others: its file's name, as folders may move, and a checksum of its values."""
+    """Return an identifier of a label: its file name without the folder, and a checksum of its values."""
     smallest = values.astype(np.min_scalar_type(int(values.max()) if num_classes is None else num_classes - 1))
     return f"{file} {hashlib.sha256(smallest.tobytes()).hexdigest()}"
 

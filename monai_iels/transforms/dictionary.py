@@ -113,8 +113,8 @@ class LabelErrord(MapTransform):
         keys: keys of the labels.
         error: None for no error, a transform of a label ``(1, *spatial)`` such as ``CorruptLabel``, any other callable,
             or a list of them.
-        ignore_index: a number that stands for no class. The transforms of this package keep pixels that have it; any
-            other callable is called with the label as it is.
+        ignore_index: label value of pixels without a class. The transforms of this package keep these pixels; any other
+            callable is called with the label as it is.
         allow_missing_keys: do not raise an exception if a key is missing.
 
     Raises:

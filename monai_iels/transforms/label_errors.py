@@ -3,8 +3,8 @@
 
 """Errors that people make when they draw labels, and those that papers compare methods on.
 
-Each follows from the seed, the name of the label's file and its values, and from nothing else: neither from the order
-of calls nor from the process. So it may stand before a cache.
+Each depends only on the seed, the label's file name and its values, not on the order of calls or the process. So it may
+come before a cache.
 
 Distances are in the unit of the label's spacing: millimeters if its file has them, otherwise pixels. Where outlines are
 changed one by one, the outline of the whole foreground comes first, and what it gains gets the nearest class. Then come
@@ -47,7 +47,7 @@ class WobbleLabel(LabelError):
         slices: the axis of slices, such as -1, if each slice has a field of its own, within its plane. Slices then
             disagree, as those do that were drawn one by one.
         seed: another seed gives another field.
-        ignore_index: a number that stands for no class; pixels that have it keep it.
+        ignore_index: label value of pixels without a class; they keep it.
 
     Raises:
         ValueError: if ``size`` is negative, or ``length`` is not positive.
@@ -107,7 +107,7 @@ class _RegionError(LabelError):
 
     @abstractmethod
     def _change(self, random: np.random.RandomState, spacing: tuple[float, ...]) -> _Change:
-        """Return what is done to the mask of each region."""
+        """Return the function that changes the mask of each region."""
 
 
 def _painted(values: np.ndarray, change: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
@@ -115,8 +115,8 @@ def _painted(values: np.ndarray, change: Callable[[np.ndarray, np.ndarray], np.n
 
     ``change`` gets a region, and where it counts: everywhere, or inside of the changed foreground.
 
-    Each class reaches as far outside of the foreground as it is the nearest one there. So the border between two
-    classes has no end that would be an outline, too, and no class appears around an object of another one.
+    Outside of the foreground a pixel counts as its nearest class. So borders between classes continue there instead of
+    ending, and no class appears around an object of another.
     """
     label = values[0]
     lowest, *higher = np.unique(label[label > 0]) if label.any() else (0,)
@@ -134,7 +134,7 @@ class GrowLabel(_RegionError):
 
     Args:
         distance: how far outlines move outward, or inward if negative; Euclidean.
-        ignore_index: a number that stands for no class; pixels that have it keep it.
+        ignore_index: label value of pixels without a class; they keep it.
 
     Raises:
         ValueError: if ``distance`` is not finite.
@@ -169,7 +169,7 @@ class ScaleLabel(LabelError):
         share: alpha, the share of images with an error; the papers have 0.3, 0.5 and 0.7.
         strength: beta, the share of the area; the papers have 0.5 and 0.7.
         seed: another seed chooses other images, and other directions.
-        ignore_index: a number that stands for no class; pixels that have it keep it.
+        ignore_index: label value of pixels without a class; they keep it.
 
     Raises:
         ValueError: if ``share`` or ``strength`` is not from 0 to 1.
@@ -219,7 +219,7 @@ class PolygonLabel(_RegionError):
         every: distance between corners along the outline, in points of the outline, which are about a pixel apart.
         slices: the axis of slices in 3-D.
         seed: another seed begins each polygon at another point.
-        ignore_index: a number that stands for no class; pixels that have it keep it.
+        ignore_index: label value of pixels without a class; they keep it.
 
     Raises:
         ValueError: if ``every`` is not at least 1.
@@ -264,7 +264,7 @@ class OmitObjects(LabelError):
     Args:
         fraction: the share of objects that are left out, by chance, from 0 to 1.
         seed: another seed leaves out others.
-        ignore_index: a number that stands for no class; pixels that have it keep it.
+        ignore_index: label value of pixels without a class; they keep it.
 
     Raises:
         ValueError: if ``fraction`` is not from 0 to 1.
@@ -303,7 +303,7 @@ class CutLabel(LabelError):
         count: number of strips per object, a connected component of the foreground.
         width: width of a strip.
         seed: another seed gives other strips.
-        ignore_index: a number that stands for no class; pixels that have it keep it.
+        ignore_index: label value of pixels without a class; they keep it.
 
     Raises:
         ValueError: if ``count`` or ``width`` is negative.
@@ -358,7 +358,7 @@ class MarkovLabel(_RegionError):
         flip: the probability that a pixel changes, :math:`\theta_2`.
         smoothing: standard deviation of the Gaussian, in pixels; the released code has 2 in 2-D and 1 in 3-D.
         seed: another seed gives other noise.
-        ignore_index: a number that stands for no class; pixels that have it keep it.
+        ignore_index: label value of pixels without a class; they keep it.
 
     Raises:
         ValueError: if ``steps`` or ``smoothing`` is negative, or a probability is not from 0 to 1.
@@ -422,7 +422,7 @@ class CocoLabel(LabelError):
         scale: factor for all distances, such as 112 / 640 for images of 112 pixels.
         slices: the axis of slices in 3-D.
         seed: another seed gives other errors.
-        ignore_index: a number that stands for no class; pixels that have it keep it.
+        ignore_index: label value of pixels without a class; they keep it.
 
     Raises:
         ValueError: if there is no such level, or ``scale`` is not positive.
@@ -509,7 +509,7 @@ class MixAnnotators(LabelError):
         annotators: label transforms, or None for one without errors.
         shares: how many of the images each draws, in proportion; by default equally many.
         seed: another seed gives the images to others.
-        ignore_index: a number that stands for no class; pixels that have it keep it.
+        ignore_index: label value of pixels without a class; they keep it.
 
     Raises:
         ValueError: if there is no annotator, one is no label transform, or the shares do not fit.
