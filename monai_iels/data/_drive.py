@@ -29,7 +29,7 @@ def _find(search: Search) -> Datalists:
 def _sample(folder: Path, index: int, seed: int, size: int) -> None:
     shape = (size, max(24, round(size * 565 / 584)))
     name, number = ("training", 21 + index // 2) if index % 2 == 0 else ("test", 1 + index // 2)
-    image, vessels, field = draw_drive(generator(seed, index), shape)[:3]
+    image, vessels, field = draw_drive(generator(seed, index), shape)
     for file, pixels in zip(_FILES.values(), (image, 255 * vessels, 255 * field), strict=True):
         write_image(pixels, folder / name / file.replace("FOLDER", name).format(id=f"{number:02}"))
 

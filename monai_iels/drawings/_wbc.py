@@ -4,6 +4,7 @@
 """Micrographs of stained white blood cells, modeled on the two stains of the public WBC data set."""
 
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from scipy import ndimage
@@ -20,18 +21,28 @@ _MARGIN = 1.2
 _YELLOW = (((255, 249, 156), (3, 9, 18)), ((186, 140, 112), (24, 31, 18)), ((106, 26, 85), (28, 22, 14)))
 _WASHED_OUT = (((257, 257, 258), (2, 4, 3)), ((190, 126, 168), (21, 23, 20)), ((86, 12, 118), (17, 9, 11)))
 
-# Kinds of white cells: odds in the yellow and in the washed-out stain; range of the radius; tint of the cytoplasm;
-# lightness of the nucleus, in deviations of its color; fewest and most lobes; range of the radius of a single lobe
-# relative to the cell (several lobes are smaller); range of the half width of the bridges between lobes, where not
-# positive means none; largest angle between neighboring lobes in radians. Lymphocyte, monocyte, band cell, segmented
-# granulocyte, immature cell.
-_KINDS: list[tuple] = [
-    ((0.24, 0.04), (23, 34), (-10, 4, 10), 0.0, (1, 1), (0.72, 0.95), (0, 0), 0.0),
-    ((0.19, 0.08), (32, 43), (-10, 6, 10), 0.5, (3, 4), (0.62, 0.8), (0.25, 0.4), 0.9),
-    ((0.21, 0.28), (34, 43), (5, -4, -4), 0.0, (3, 5), (0.4, 0.57), (0.17, 0.26), 1.1),
-    ((0.30, 0.56), (34, 44), (8, 0, -4), -0.3, (2, 5), (0.42, 0.61), (-0.2, 0.14), 1.65),
-    ((0.06, 0.04), (38, 48), (0, 0, 0), 1.6, (1, 1), (0.68, 0.84), (0, 0), 0.0),
-]
+
+class _Kind(NamedTuple):
+    """A kind of white cell; lengths of the nucleus are relative to the radius of the cell."""
+
+    odds: tuple[float, float]  # in the yellow and in the washed-out stain
+    radius: tuple[float, float]
+    tint: tuple[float, float, float]  # of the cytoplasm
+    lightness: float  # of the nucleus, in deviations of its color
+    lobes: tuple[int, int]  # fewest and most
+    size: tuple[float, float]  # radius of a single lobe; several lobes are smaller
+    bridge: tuple[float, float] = (0.0, 0.0)  # half width of the bridges between lobes; not positive means none
+    turn: float = 0.0  # largest angle between neighboring lobes in radians
+
+
+_KINDS = (
+    # Lymphocyte, monocyte, band cell, segmented granulocyte, immature cell.
+    _Kind((0.24, 0.04), (23, 34), (-10, 4, 10), 0.0, (1, 1), (0.72, 0.95)),
+    _Kind((0.19, 0.08), (32, 43), (-10, 6, 10), 0.5, (3, 4), (0.62, 0.8), (0.25, 0.4), 0.9),
+    _Kind((0.21, 0.28), (34, 43), (5, -4, -4), 0.0, (3, 5), (0.4, 0.57), (0.17, 0.26), 1.1),
+    _Kind((0.30, 0.56), (34, 44), (8, 0, -4), -0.3, (2, 5), (0.42, 0.61), (-0.2, 0.14), 1.65),
+    _Kind((0.06, 0.04), (38, 48), (0, 0, 0), 1.6, (1, 1), (0.68, 0.84)),
+)
 
 
 def draw_wbc(rng: Rng, shape: tuple[int, int] = (120, 120)) -> tuple[Array, Array]:
@@ -46,28 +57,28 @@ def draw_wbc(rng: Rng, shape: tuple[int, int] = (120, 120)) -> tuple[Array, Arra
     """
     canvas = Canvas(rng, shape, min(shape) / _REFERENCE_SIZE)
     washed_out = bool(rng.random() < 1 / 3)
-    kind = _KINDS[rng.choice(len(_KINDS), p=[odds[washed_out] for odds, *_ in _KINDS])]
-    _, reach, tint, lightness, *lobes = kind
-    ground, plasma, chromatin = _draw_colors(rng, tint, lightness, _WASHED_OUT if washed_out else _YELLOW)
+    kind = _KINDS[rng.choice(len(_KINDS), p=[kind.odds[washed_out] for kind in _KINDS])]
+    ground, plasma, chromatin = _draw_colors(rng, kind, _WASHED_OUT if washed_out else _YELLOW)
     center = np.array(shape) / canvas.unit / 2 + rng.uniform(-5, 5, 2)
-    radius, stretch = rng.uniform(*reach), rng.uniform(0.94, 1.06)
+    radius, stretch = rng.uniform(*kind.radius), rng.uniform(0.94, 1.06)
     radii = (radius * stretch, radius / stretch)
     cell = canvas.blob(center, radii, rng.uniform(0, np.pi), 0.02 + rng.exponential(0.05))
     cell += rng.uniform(0.2, 0.7) * canvas.noise(2.2)
     # The nucleus never leaves its cell, and a sliver of cytoplasm always surrounds it.
-    nucleus = np.minimum(_nucleus(canvas, center, radius, lobes), cell - rng.uniform(1.5, 3.0))
+    nucleus = np.minimum(_nucleus(canvas, kind, center, radius), cell - rng.uniform(1.5, 3.0))
 
     texture = rng.uniform(1, 6) * canvas.noise(30) + rng.uniform(0.5, 3.5) * canvas.noise(3)
     image = ground + np.multiply.outer(texture, (0.4, 1.0, 0.8))
     # The washed-out stain bleaches most red cells away.
-    _paint_red_cells(canvas, image, ground, center, radius, int(rng.integers(4) if washed_out else rng.integers(2, 10)))
+    count = int(rng.integers(0, 4) if washed_out else rng.integers(2, 10))
+    _paint_red_cells(canvas, image, ground, center, radius, count)
     _paint_debris(canvas, image, ground)
     _paint_cytoplasm(canvas, image, plasma, cell)
     _paint_nucleus(canvas, image, chromatin, nucleus)
     return _expose(canvas, image), (cell > 0).astype(np.uint8) + (nucleus > 0)
 
 
-def _draw_colors(rng: Rng, tint: tuple, lightness: float, stain: tuple) -> list[Array]:
+def _draw_colors(rng: Rng, kind: _Kind, stain: tuple) -> list[Array]:
     """Draw the colors of a picture: all three share its exposure, and each has a lightness and hue of its own."""
     exposure, depth = rng.standard_normal(2)
     colors = []
@@ -75,29 +86,29 @@ def _draw_colors(rng: Rng, tint: tuple, lightness: float, stain: tuple) -> list[
         shift = (1 - own) * exposure + own * (0.8 * depth + 0.6 * rng.standard_normal())
         shift += 0.35 * rng.standard_normal(3)
         colors.append(mean + np.array(deviation) * np.clip(shift, -2.0, 2.0))
-    colors[1] += tint
-    colors[2] = np.clip(colors[2] + lightness * np.array(stain[2][1]), 8, 190)
+    colors[1] += kind.tint
+    colors[2] = np.clip(colors[2] + kind.lightness * np.array(stain[2][1]), 8, 190)
     return colors
 
 
-def _nucleus(canvas: Canvas, center: Array, radius: float, kind: list) -> Array:
+def _nucleus(canvas: Canvas, kind: _Kind, center: Array, radius: float) -> Array:
     """Return the nucleus as a signed distance: one round lobe near the wall, or a chain of lobes on an arc."""
-    rng, (lobes, sizes, bridge, turn) = canvas.rng, kind
-    count = lobes[0] + rng.binomial(lobes[1] - lobes[0], 0.45)
+    rng = canvas.rng
+    count = kind.lobes[0] + rng.binomial(kind.lobes[1] - kind.lobes[0], 0.45)
     if count == 1:
-        size, stretch = radius * rng.uniform(*sizes), rng.uniform(0.9, 1.1)
+        size, stretch = radius * rng.uniform(*kind.size), rng.uniform(0.9, 1.1)
         place = polar(center, rng.uniform(0.6, 1.0) * (radius - size), rng.uniform(0, 2 * np.pi))
         return canvas.blob(place, (size * stretch, size / stretch), rng.uniform(0, np.pi), 0.12)
-    steps = rng.uniform(0.75, 1.0, count) * min(turn * (1.5 if count == 2 else 1.0), 5.6 / count)
+    steps = rng.uniform(0.75, 1.0, count) * min(kind.turn * (1.5 if count == 2 else 1.0), 5.6 / count)
     angles = rng.uniform(0, 2 * np.pi) + np.cumsum(steps)
     places = [polar(center, radius * rng.uniform(0.36, 0.62), angle) for angle in angles]
     fields = []
     for place, angle in zip(places, angles, strict=True):
-        size, stretch = radius * rng.uniform(*sizes) / count**0.4, rng.uniform(0.85, 1.25)
+        size, stretch = radius * rng.uniform(*kind.size) / count**0.4, rng.uniform(0.85, 1.25)
         fields.append(canvas.blob(place, (size / stretch, size * stretch), angle + rng.normal(0, 0.4), 0.12))
     for start, end in pairwise(places):
         dy, dx = end - start
-        width = radius * rng.uniform(*bridge)
+        width = radius * rng.uniform(*kind.bridge)
         if width > 0:
             fields.append(canvas.blob((start + end) / 2, (0.7 * np.hypot(dy, dx), width), np.arctan2(dx, dy), 0.0))
     # Their union, with its creases rounded off over about 1.5.

@@ -11,13 +11,11 @@ from monai_iels.drawings import draw_drive, draw_refuge
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_vessels_are_thin_and_in_the_field_of_view_and_observers_differ(seed):
-    image, vessels, field, second = draw_drive(np.random.default_rng(seed), (292, 282))
+def test_vessels_are_thin_and_in_the_field_of_view(seed):
+    image, vessels, field = draw_drive(np.random.default_rng(seed), (292, 282))
     assert 0.05 < vessels[field > 0].mean() < 0.25
     assert not vessels[field == 0].any()
     assert ndimage.binary_erosion(vessels, iterations=2).sum() < 0.15 * vessels.sum()
-    overlap = 2 * (vessels & second).sum() / (vessels.sum() + second.sum())
-    assert 0.6 < overlap < 0.95
     green = image[..., 1].astype(float)
     beside = ndimage.binary_dilation(vessels, iterations=3) & (vessels == 0) & (field > 0)
     assert green[vessels > 0].mean() < 0.9 * green[beside].mean()
