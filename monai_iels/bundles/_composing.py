@@ -16,22 +16,14 @@ from monai_iels.settings import NETWORK, Rule, check_rules, each, is_text, unkno
 
 _CONFIGS = ("train", "evaluate", "inference", "multi_gpu_train")
 _WIDTH = 110
-_STRENGTHS = {
+_OF_LAYER = {
     "iel_gain": "strength of the layer: the largest amplification of a detail; null trains the network alone",
     "iel_reach": "strength of the layer: how far outlines move, in pixels; null trains the network alone",
+    "iel_warmup": "epochs until the layer works fully",
 }
 _FREE_FORM = "#required_packages_version"
 _SAMPLE = "Without `dataset_dir` the bundle uses synthetic images and says so."
 _NO_SAMPLE = "There are no synthetic images of it: set `dataset_dir`."
-_IN_WINDOWS = "an image is predicted window by window at its own size, and the most probable class is taken"
-_GEOMETRY = {
-    2: "an image is resized to what the network saw in training, the probabilities are resized back, and the most\n"
-    "probable class is taken. The Hausdorff distance in evaluation is in pixels of the resized image",
-    3: "a volume is turned and resampled as in training and predicted window by window, the probabilities are brought\n"
-    "back, and the most probable class is taken. Each DICOM series of a folder is predicted, and named by\n"
-    "its series. The Hausdorff distance in evaluation is in mm if the voxels of training measure 1 mm, otherwise in\n"
-    "voxels",
-}
 _RULES = {
     "source": Rule(lambda value, _: is_text(value), "a word"),
     **dict.fromkeys(("metadata", "inference"), Rule(lambda value, _: isinstance(value, dict), "keys and values")),
@@ -69,21 +61,17 @@ def compose(folder: Path, shared: Path) -> dict[str, str]:
     configs = {name: _changed(config, changes) for name, config in configs.items()}
     configs["inference"] = _changed(configs["inference"], of_inference)
     train = configs["train"]
-    for strength in _STRENGTHS:  # heat has a gain, curve motion a reach
+    for strength in ("iel_gain", "iel_reach"):  # heat has a gain, curve motion a reach
         if f"@{strength}" not in str(train["layer"]):
             train.pop(strength)
     about = _about_data(file, train["source"], changes, metadata)
     resolver = ConfigParser({**train, "classes": about["classes"], "metadata": metadata})
     configs["metadata"] = resolver.get_parsed_content("metadata")
-    is_resized = configs["inference"]["fitting"] or train["spatial_dims"] == 3
-    geometry = _GEOMETRY[train["spatial_dims"]] if is_resized else _IN_WINDOWS
-    about |= {"name": folder.name, "quality": quality, "geometry": geometry, **_about_network(train)}
+    rows = [f"| `{key}` | {train[key]} | {meaning} |\n" for key, meaning in _OF_LAYER.items() if key in train]
+    about |= {"name": folder.name, "quality": quality, "layer": "".join(rows), **_about_network(train)}
     texts = {f"configs/{name}.json": _as_json(config) + "\n" for name, config in configs.items()}
-    shown = {key: _shown(value) for key, value in train.items()}
-    rows = [f"| `{key}` | {shown[key]} | {meaning} |\n" for key, meaning in _STRENGTHS.items() if key in train]
-    about["strength"] = "".join(rows)
     page = (shared / "README.md").read_text("utf-8")
-    texts["docs/README.md"] = page.format(**about, metadata=configs["metadata"], config=shown)
+    texts["docs/README.md"] = page.format(**about, metadata=configs["metadata"])
     texts["docs/data_license.txt"] = "{title}\n\n{terms}\n\nThe data are not part of this bundle.\n".format(**about)
     texts["configs/logging.conf"] = (shared / "logging.conf").read_text("utf-8")
     texts["LICENSE"] = (shared / "LICENSE").read_text("utf-8")
@@ -118,11 +106,6 @@ def _as_json(value: Any, indent: int = 0) -> str:
         parts = [_as_json(part, inner) for part in value]
     begin, end = "{}" if isinstance(value, Mapping) else "[]"
     return begin + "\n" + ",\n".join(" " * inner + part for part in parts) + "\n" + " " * indent + end
-
-
-def _shown(value: Any) -> Any:
-    """Return a value as people type it."""
-    return "not set" if value is None else str(value).lower() if isinstance(value, bool) else value
 
 
 def _about_network(train: Mapping[str, Any]) -> dict[str, str]:
