@@ -24,14 +24,14 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from PIL import Image
 
-from monai_iels.data import SOURCES, Source, as_mask, read_file
-from monai_iels.data._labels import LabelValues
+from monai_iels.data import SOURCES, LabelValues, Source, as_mask, read_file
 from monai_iels.images import format_of
-from monai_iels.pictures import color_of
+from monai_iels.pictures import color_of, save_figure
 
 COLUMNS = 5
 WIDTH = 9.0  # inches
 COLUMNS_OF_STREETS = 3  # their images are twice as wide as high
+PALETTES = {"cityscapes": 256, "dsb2018": 48, "drive": 48}  # colors, so that no sheet has more than 150 kB
 
 
 def main(arguments: Sequence[str] = ()) -> None:
@@ -72,7 +72,7 @@ def sheet(source: Source, roots: list[Path], cache: Path, file: Path) -> None:
     for axis in axes.flat:
         axis.set_axis_off()
     name_classes(figure, source, f"{source.title}, {'real above, synthetic below' if len(roots) > 1 else 'synthetic'}")
-    figure.savefig(file, dpi=110)
+    save_figure(figure, file, dpi=110, colors=PALETTES.get(source.name, 112))
     plt.close(figure)
     print(f"Wrote {file}")
 
@@ -99,9 +99,10 @@ def show_label(axis: Axes, image: np.ndarray, label: np.ndarray, source: Source)
     if colors_of(source) is None:
         close_up(axis, image, label, source)
         return
-    colors = np.zeros((256, 3), np.uint8)
-    colors[: len(colors_of(source))] = colors_of(source)
-    axis.imshow(colors[label.astype(np.uint8)])
+    shown = np.zeros((*label.shape, 3), np.uint8)
+    for values, color in zip(LabelValues(source.values).classes, colors_of(source), strict=True):
+        shown[np.isin(label, values)] = color
+    axis.imshow(shown)
 
 
 def close_up(axis: Axes, image: np.ndarray, label: np.ndarray, source: Source) -> None:
