@@ -1,11 +1,12 @@
 # SPDX-FileCopyrightText: monai_iels contributors
 # SPDX-License-Identifier: Apache-2.0
 
-"""Pictures that explain a training and its predictions; every function that draws writes one PNG file."""
+"""Pictures that explain a training and its predictions; every function that draws writes one PNG with a palette."""
 
 from __future__ import annotations
 
 import dataclasses
+import io
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -23,13 +24,14 @@ from matplotlib.patches import Patch
 from matplotlib.rcsetup import cycler
 from monai.metrics import compute_dice
 from monai.networks.utils import one_hot
-from PIL import ImageColor
+from PIL import Image, ImageColor
 
 from monai_iels.images import IGNORED
 from monai_iels.measures import Measure, compared
 from monai_iels.metrics import RoughnessMetric
 
-__all__ = ["Sheet", "Tile", "classes_of", "color_of", "contact_sheet", "curves", "outline", "study_curves", "tiles"]
+__all__ = ["Sheet", "Tile", "classes_of", "color_of", "contact_sheet", "curves", "outline", "save_figure"]
+__all__ += ["study_curves", "tiles"]
 
 _MOST_COLUMNS = 5  # with more, the text of a sheet is too small on a page
 _NAMES_AS_THEY_ARE = rc_context({"text.parse_math": False})  # a name with two $ is no formula
@@ -89,6 +91,15 @@ class Sheet:
             colors = arrays["colors"].tolist() if "colors" in arrays else []
             return cls(list(rows.values()), arrays["classes"].tolist(), colors or None)
 
+    @classmethod
+    def side_by_side(cls, sheets: Mapping[str, Sheet]) -> Sheet:
+        """Return what sheets of the same cases share, then the predictions of each under its name."""
+        first, rows = next(iter(sheets.values())), []
+        for row, *others in zip(first.rows, *(sheet.rows for sheet in sheets.values()), strict=True):
+            same = {name: row[name] for name in ("image", "truth", "noisy label") if name in row}
+            rows.append(same | {name: other["prediction"] for name, other in zip(sheets, others, strict=True)})
+        return cls(rows, first.classes, first.colors)
+
     @_NAMES_AS_THEY_ARE
     def draw(self, title: str, file: Path, names: Sequence[str] = ()) -> None:
         """Draw one row per case, or several if it has many tiles, with the colors of the classes below.
@@ -115,7 +126,7 @@ class Sheet:
         ncols = min(len(handles), 1 + 3 * columns // 2)
         figure.legend(handles=handles, loc="outside lower center", ncols=ncols, fontsize=10, frameon=False)
         figure.suptitle(textwrap.fill(title, 22 * columns), fontsize=11)
-        figure.savefig(file, dpi=110)
+        save_figure(figure, file, dpi=110)
 
     def _draw_row(
         self, row: Mapping[str, Tile], window: Sequence[float], fields: Sequence[Axes], has_titles: bool
@@ -134,6 +145,23 @@ class Sheet:
                 axis.set_title(textwrap.fill(name, 30), fontsize=10.5)
         for axis in fields[len(row) :]:
             axis.set_axis_off()
+
+
+def save_figure(figure: Figure, file: Path, dpi: int = 100, colors: int = 128) -> None:
+    """Write a figure as a PNG with a palette, which needs a third of the space.
+
+    Args:
+        figure: what to write.
+        file: the PNG file.
+        dpi: pixels per inch.
+        colors: how many colors the palette has, at most 256.
+    """
+    with io.BytesIO() as stream:
+        figure.savefig(stream, dpi=dpi)
+        pixels = Image.open(stream).convert("RGB")
+    # This method keeps thin lines in their own colors, the default one merges them.
+    palette = pixels.quantize(colors, Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE)
+    palette.save(file, format="png", optimize=True)
 
 
 def tiles(image: np.ndarray, classes: Mapping[str, np.ndarray], largest: int | None = None) -> dict[str, Tile]:
@@ -291,7 +319,7 @@ def curves(history: pd.DataFrame, file: Path) -> None:
             axis.plot(truth, "--")
             axis.text(truth.index[0], truth.iloc[-1], "truth", fontsize=8, va="bottom")
         _label_epochs(axis, measure.title)
-    figure.savefig(file, dpi=100)
+    save_figure(figure, file)
 
 
 def _measured(histories: Sequence[pd.DataFrame]) -> list[Measure]:
@@ -323,7 +351,7 @@ def study_curves(groups: Mapping[str, Mapping[str, Sequence[pd.DataFrame]]], fil
             legend |= dict(zip(*reversed(axis.get_legend_handles_labels()), strict=True))
     shown = {name: legend[name] for name in [*names, *legend] if name in legend}
     figure.legend(shown.values(), shown, loc="outside lower center", ncols=3, fontsize=10, frameon=False)
-    figure.savefig(file, dpi=100)
+    save_figure(figure, file)
 
 
 def _plot_variants(

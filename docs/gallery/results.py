@@ -16,6 +16,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from monai_iels.pictures import save_figure
+
 RESULTS = Path(__file__).parents[1] / "results"
 FIGURES = Path(__file__).parents[1] / "figures"
 ALONE, LAYER = "#7f7f7f", "#d95f02"
@@ -91,7 +93,7 @@ def main() -> None:
         }
         for name, draw in drawings.items():
             figure = draw()
-            figure.savefig(FIGURES / f"results_{name}.png", dpi=100)
+            save_figure(figure, FIGURES / f"results_{name}.png")
             plt.close(figure)
             print(f"Wrote {FIGURES / f'results_{name}.png'}")
     (RESULTS / "label_errors.md").write_text(page_of_label_errors(), encoding="utf-8")

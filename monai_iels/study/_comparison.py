@@ -11,19 +11,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from monai_iels.measures import KEY_METRIC, MEASURES
+from monai_iels.measures import KEY_METRIC
 from monai_iels.study._definition import by_group
-from monai_iels.study._results import LAST_EPOCHS, Results, RunResult
+from monai_iels.study._results import KEY, LAST_EPOCHS, STOPPED_EARLY, Results, RunResult
 
-_NO_DIFFERENCE = (np.nan, np.nan, np.nan)
+BEST = f"{KEY}_best"
 
 
 def compare_variants(results: Results) -> pd.DataFrame:
     """Return one row per variant: means and standard deviations over seeds, and the difference to the group's baseline.
 
-    The standard deviation is that of the means of the seeds; it is NaN for a single seed. Columns that contain
-    ``_stopped_early`` are of the epoch that early stopping would choose; those that contain ``_best`` of the epoch that
-    clean validation labels would choose.
+    The standard deviation is that of the means of the seeds; it is NaN for a single seed. ``dice_stopped_early`` is of
+    the epoch that early stopping would choose, ``dice_best`` of the epoch that clean validation labels would choose.
     """
     rows = []
     for group, variants in by_group(results.variants).items():
@@ -35,26 +34,21 @@ def compare_variants(results: Results) -> pd.DataFrame:
 
 def _compare(results: Results, variant: str, baseline: str) -> dict[str, Any]:
     runs, all_runs = results.finished(variant), results.of_variant(variant)
-    row: dict[str, Any] = {"seeds": len(runs)}
+    row: dict[str, Any] = {"seeds": len(runs), "of_seeds": len(all_runs)}
     row["not_finished"] = ", ".join(run.status for run in all_runs if not run.finished)
-    per_case = [measure for measure in results.measures if measure.one_per != "set"]
-    names, key = [measure.name for measure in per_case], MEASURES[KEY_METRIC].column
-    for tables, suffix in (("cases", ""), ("cases_stopped_early", "_stopped_early")):
-        scores = _all_cases(runs, tables, names)
-        for measure in per_case:
-            row |= _over_seeds(f"{measure.column}{suffix}", scores[measure.name].groupby("seed").mean())
-        gain = _NO_DIFFERENCE
-        if variant != baseline:
-            gain = _gain(scores[KEY_METRIC], _all_cases(results.finished(baseline), tables, names)[KEY_METRIC])
-        row[f"{key}{suffix}_gain"], row[f"{key}{suffix}_gain_low"], row[f"{key}{suffix}_gain_high"] = gain
-    row |= _over_seeds(f"{key}_best", [run.history[KEY_METRIC].max() for run in runs])
+    columns = [measure.column for measure in results.measures if measure.one_per != "set"] + [STOPPED_EARLY]
+    scores, reference = (_all_cases(results.finished(name), columns) for name in (variant, baseline))
+    for column in columns:
+        row |= _over_seeds(column, scores[column].groupby("seed").mean())
+    for column in (KEY, STOPPED_EARLY):
+        found = (np.nan,) * 3 if variant == baseline else _gain(scores[column], reference[column])
+        row |= zip((f"{column}_gain", f"{column}_gain_low", f"{column}_gain_high"), found, strict=True)
+    row |= _over_seeds(BEST, [run.history[KEY_METRIC].max() for run in runs])
     for measure in results.measures:
         if measure.one_per == "set":
             row |= _over_seeds(measure.column, _means_of_last(runs, measure.name, LAST_EPOCHS))
         if measure.has_truth:
             row[f"{measure.column}_of_truth"] = pd.Series(_means_of_last(runs, measure.truth, 1), dtype=float).mean()
-    row["seconds_of_fastest_epoch"] = min((run.history["seconds"].min() for run in runs), default=np.nan)
-    row["of_seeds"] = len(all_runs)
     return row
 
 
@@ -64,11 +58,11 @@ def _over_seeds(column: str, values: Iterable[float]) -> dict[str, float]:
     return {column: seeds.mean(), f"{column}_deviation": seeds.std(ddof=1)}
 
 
-def _all_cases(runs: Sequence[RunResult], tables: str, names: list[str]) -> pd.DataFrame:
+def _all_cases(runs: Sequence[RunResult], columns: list[str]) -> pd.DataFrame:
     """Return one row per seed and case, one column per metric."""
     if not runs:
-        return pd.DataFrame(columns=names, index=pd.MultiIndex.from_tuples([], names=["seed", "case"]))
-    return pd.concat({run.seed: getattr(run, tables) for run in runs}, names=["seed", "case"]).reindex(columns=names)
+        return pd.DataFrame(columns=columns, index=pd.MultiIndex.from_tuples([], names=["seed", "case"]))
+    return pd.concat({run.seed: run.cases for run in runs}, names=["seed", "case"]).reindex(columns=columns)
 
 
 def _gain(scores: pd.Series, baseline: pd.Series) -> tuple[float, float, float]:
@@ -76,7 +70,7 @@ def _gain(scores: pd.Series, baseline: pd.Series) -> tuple[float, float, float]:
     values, reference = scores.unstack("case").align(baseline.unstack("case"), join="inner")
     complete = (values - reference).notna().all()
     if values.empty or not complete.any():
-        return _NO_DIFFERENCE
+        return (np.nan,) * 3
     return paired_difference(values.loc[:, complete].to_numpy(), reference.loc[:, complete].to_numpy())
 
 

@@ -7,13 +7,10 @@ import os
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TypeVar
 
 from monai_iels._files import locked, read_json
 from monai_iels.run_folder import RunFolder
 from monai_iels.study._definition import Overrides, slug
-
-Summary = TypeVar("Summary", bound="StudySummary")
 
 
 @dataclass(frozen=True)
@@ -41,7 +38,7 @@ class StudySummary:
     command: str
 
     @classmethod
-    def read(cls: type[Summary], file: Path) -> Summary:
+    def read(cls, file: Path) -> "StudySummary":
         """Read a summary from JSON.
 
         Raises:
@@ -67,7 +64,6 @@ class StudyFolder:
         report: the page as Markdown.
         page: the page as HTML, with its pictures in it.
         curves: metrics per epoch.
-        panels: the predictions of all variants, if there is one group of them.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -75,24 +71,23 @@ class StudyFolder:
         self.summary = self.path / "study.json"
         self.tracking = self.path / "tracking"
         self.cache = self.path / "cache"
-        self.results = self.path / "results.json"
+        self.results = self.path / "results.json.gz"
         self.table = self.path / "table.csv"
         self.report = self.path / "report.md"
         self.page = self.path / "report.html"
         self.curves = self.path / "curves.png"
-        self.panels = self.path / "panels.png"
 
     def training(self, variant: str, seed: int) -> RunFolder:
         """Return the folder of one training."""
         return RunFolder(self.path / slug(variant) / f"seed-{seed}")
 
-    def panels_of_group(self, number: int) -> Path:
-        """Return the predictions of all variants of one group, if there are several groups."""
-        return self.panels.with_stem(f"{self.panels.stem}-{number}")
+    def panels(self, group: str = "") -> Path:
+        """Return the predictions of all variants of a group, image by image."""
+        return self.path / f"{slug(f'panels {group}')}.png"
 
     def all_panels(self) -> list[Path]:
         """Return the pictures of predictions that there are."""
-        return sorted(self.path.glob(f"{self.panels.stem}*{self.panels.suffix}"))
+        return sorted(self.path.glob("panels*.png"))
 
     def locked(self) -> AbstractContextManager[None]:
         """Keep other processes from running the same study at the same time.

@@ -1,9 +1,10 @@
 # SPDX-FileCopyrightText: monai_iels contributors
 # SPDX-License-Identifier: Apache-2.0
 
-"""What a study says in the terminal when it has ended: its table, its files, and what to type next."""
+"""What a study says in the terminal when it has ended: what was found, its files, and what to type next."""
 
-from collections.abc import Iterator, Mapping
+import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -12,11 +13,12 @@ from monai_iels._terminal import bundle_command, shown
 from monai_iels.measures import deciding_metric, how_to_read
 from monai_iels.study._folder import StudyFolder
 from monai_iels.study._results import LAST_EPOCHS, Results
+from monai_iels.study._table import Table, main_finding, make_tables
 from monai_iels.tracking import Journal, how_to_look
 
 
 def closing_words(results: Results, comparison: pd.DataFrame, folder: Path) -> str:
-    """Return the table of the variants, the pictures and pages in the folder, and what to type next.
+    """Return what was found, the tables, the pictures and pages in the folder, and what to type next.
 
     Args:
         results: the numbers of all trainings.
@@ -24,11 +26,20 @@ def closing_words(results: Results, comparison: pd.DataFrame, folder: Path) -> s
         folder: where the page of the study is.
     """
     files = StudyFolder(folder)
+    lines = ["", textwrap.fill(main_finding(comparison), 100)]
+    for table in make_tables(results, comparison):
+        lines += ["", table.group, _as_lines(table)] if table.group else ["", _as_lines(table)]
     measures = [measure for measure in results.measures if measure.one_per != "set"]
-    table = _table(comparison, {measure.column: measure.title for measure in measures})
-    lines = ["", table.to_string(float_format="{:.3f}".format, na_rep=""), f"{'; '.join(how_to_read(measures))}.", ""]
+    lines += [f"{'; '.join(how_to_read(measures))}.", ""]
     lines += [f"{shown(file)}  ({meaning})" for file, meaning in _files(results, files) if file.exists()]
     return "\n".join([*lines, "", *_next_steps(results, files)])
+
+
+def _as_lines(table: Table) -> str:
+    """Return a table without the differences, which the page shows."""
+    names, *cells = zip(*([cell.split("\n")[0] for cell in row] for row in table.rows), strict=True)
+    columns = dict(zip(table.header[1:], cells, strict=True))
+    return pd.DataFrame(columns, index=names).to_string()
 
 
 def _files(results: Results, files: StudyFolder) -> Iterator[tuple[Path, str]]:
@@ -41,14 +52,6 @@ def _files(results: Results, files: StudyFolder) -> Iterator[tuple[Path, str]]:
         yield files.training(run.variant, run.seed).last_picture, f"training images of {run.variant}"
 
 
-def _table(rows: pd.DataFrame, titles: Mapping[str, str]) -> pd.DataFrame:
-    """Return the measures of each variant, and of the truth where it has them."""
-    names = [f"{group} / {name}" if group else name for group, name in zip(rows["group"], rows["variant"], strict=True)]
-    table = rows[[*titles]].set_axis(names)
-    table.loc["truth"] = rows.reindex(columns=[f"{column}_of_truth" for column in titles]).mean().to_numpy()
-    return table.rename(columns=titles)
-
-
 def _next_steps(results: Results, files: StudyFolder) -> Iterator[str]:
     """Yield the commands that follow, where the study has its trainings beside it."""
     arguments = {run: files.training(run.variant, run.seed).inference_arguments for run in results.runs if run.finished}
@@ -56,7 +59,7 @@ def _next_steps(results: Results, files: StudyFolder) -> Iterator[str]:
     if not trained:
         return
     decides = deciding_metric(trained[0].history)
-    best = max(trained, key=lambda run: run.history[decides].dropna().tail(LAST_EPOCHS).mean())
+    best = max(trained, key=lambda run: run.history[decides].tail(LAST_EPOCHS).mean())
     tracked = Journal(files.tracking).progress()
     yield f"Predict more images of this kind ({best.variant}):"
     yield f"  {bundle_command(arguments[best])} --dataset_dir YOUR_IMAGES"
