@@ -78,7 +78,7 @@ def test_a_batch_equals_each_element_alone(evolution):
 
 
 @every_evolution
-def test_compiled_equals_eager(evolution):
+def test_a_compiled_layer_equals_the_eager_one(evolution):
     """One graph, forward and backward; torch's own code for it, which takes long to build, is tested with a network."""
     torch.compiler.reset()
     layer, u, v = InverseEvolutionLayer(evolution, 0.1, 2), *(field(1, 3, 12, 14).requires_grad_() for _ in range(2))
@@ -101,7 +101,7 @@ def test_a_compiled_layer_may_be_scheduled(evolution):
 
 
 @every_evolution
-def test_runs_on_the_meta_device(evolution):
+def test_a_layer_runs_on_the_meta_device(evolution):
     u = torch.empty(2, 3, 16, 12, device="meta", requires_grad=True)
     out = InverseEvolutionLayer(evolution, 0.1, 3)(u)
     out.sum().backward()
@@ -119,7 +119,7 @@ def test_the_operations_themselves_run_on_the_meta_device():
 
 @both_layers
 @every_evolution
-def test_copies_and_pickles(layer_type, evolution):
+def test_copies_and_pickles_give_the_same(layer_type, evolution):
     layer, u = layer_type(evolution, 0.1, 3), field(1, 3, 12, 12)
     for twin in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
         assert torch.equal(twin(u), layer(u))
@@ -138,7 +138,7 @@ def test_meta_tensors_stay_meta_tensors(evolution):
 
 
 @every_evolution
-def test_zero_steps_and_inference_mode(evolution):
+def test_zero_steps_change_nothing_and_inference_mode_works(evolution):
     u = field(1, 3, 12, 12)
     assert torch.equal(InverseEvolutionLayer(evolution, 0.1, 0)(u), u)
     layer = InverseEvolutionLayer(evolution, 0.1, 2)
@@ -274,7 +274,7 @@ def test_a_gain_in_2d_refuses_volumes():
         (1.0, "2", "`spatial_dims` must be 1, 2 or 3, got '2'"),
     ],
 )
-def test_a_dimension_that_cannot_be_is_refused(layer_type, spacing, dims, message):
+def test_an_impossible_dimension_is_refused(layer_type, spacing, dims, message):
     with pytest.raises(ValueError, match=message):
         layer_type(HeatDiffusion(spacing), 0.01, 2, spatial_dims=dims)
 

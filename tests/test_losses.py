@@ -44,7 +44,7 @@ def test_a_ramp_has_its_slope_squared_times_its_length():
     torch.testing.assert_close(energy, torch.full((1, 1, 1, 1), 9.0 * (8 * h) * (5 * h)).double())
 
 
-def test_it_converges_to_the_integral_when_pixels_shrink():
+def test_the_energy_converges_to_the_integral_when_pixels_shrink():
     """For cos(pi x) cos(2 pi y) on the unit square it is 5 pi^2 / 4."""
     errors = []
     for size in (32, 64):
@@ -55,7 +55,7 @@ def test_it_converges_to_the_integral_when_pixels_shrink():
 
 
 @pytest.mark.parametrize("shape", [(5, 6), (3, 4, 5)])
-def test_its_gradient_is_the_laplacian(shape):
+def test_the_gradient_of_the_energy_is_the_laplacian(shape):
     """Heat diffusion is the gradient flow of this energy, so there is no artificial edge at the border."""
     spacing = tuple(1.0 + axis for axis in range(len(shape)))
     u = field(2, 3, *shape).requires_grad_()
@@ -63,21 +63,21 @@ def test_its_gradient_is_the_laplacian(shape):
     torch.testing.assert_close(u.grad, -2 * math.prod(spacing) * HeatDiffusion(spacing).velocity(u.detach()))
 
 
-def test_constants_have_none_and_gradients_check():
+def test_constants_have_no_energy_and_derivatives_equal_finite_differences():
     assert GradientEnergyLoss(nothing).energy(torch.full((2, 2, 4, 4), 7.0)).abs().max() == 0
     u = field(1, 2, 4, 5).requires_grad_()
     assert torch.autograd.gradcheck(lambda u: GradientEnergyLoss(nothing, 0.5)(u, None), (u,))
 
 
 @pytest.mark.parametrize("weight", [0.0, 1.0, 2.0])
-def test_it_is_added_to_the_loss(weight):
+def test_the_energy_is_added_to_the_loss(weight):
     u, label = field(2, 3, 8, 8).float(), torch.randint(0, 3, (2, 1, 8, 8))
     inner = DiceCELoss(to_onehot_y=True, softmax=True)
     loss = GradientEnergyLoss(inner, weight)
     torch.testing.assert_close(loss(u, label), inner(u, label) + weight * loss.energy(u).mean())
 
 
-def test_reductions():
+def test_energies_are_reduced_as_asked():
     u, label = field(2, 3, 8, 8), torch.ones(2, 3, 8, 8)
     energies = GradientEnergyLoss(nothing).energy(u)
     assert energies.shape == (2, 3, 1, 1)
@@ -94,7 +94,7 @@ def test_half_precision_does_not_overflow():
     assert GradientEnergyLoss(lambda input, target: 0.0)(u, None).isfinite()
 
 
-def test_meta_tensors_autocast_and_deep_supervision():
+def test_the_energy_works_with_meta_tensors_autocast_and_deep_supervision():
     u, label = field(2, 2, 8, 8).float(), torch.randint(0, 2, (2, 1, 8, 8))
     loss = GradientEnergyLoss(DiceCELoss(to_onehot_y=True, softmax=True))
     torch.testing.assert_close(loss(MetaTensor(u), MetaTensor(label)).as_tensor(), loss(u, label))

@@ -57,7 +57,7 @@ class TestConvexity:
         ],
         ids=["rectangle", "L", "cross", "diagonal", "pixel", "line"],
     )
-    def test_polygons(self, mask, expected):
+    def test_polygons_have_their_known_convexity(self, mask, expected):
         assert convexity(mask) == pytest.approx(expected, abs=1e-6)
 
     @pytest.mark.parametrize("mask", [DISK, CRESCENT, CROSS], ids=["disk", "crescent", "cross"])
@@ -65,7 +65,7 @@ class TestConvexity:
         corners = np.argwhere(mask.numpy())[:, None] + np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
         assert convexity(mask) == pytest.approx(mask.sum().item() / ConvexHull(corners.reshape(-1, 2)).volume)
 
-    def test_round_shapes(self):
+    def test_a_disk_and_a_crescent_have_their_known_convexity(self):
         assert convexity(DISK) == pytest.approx(0.977, abs=0.001)
         # The hull of the crescent: the disk less what the chord between its horns cuts off.
         corner_x = (40**2 - 30**2 + 25**2) / 50
@@ -95,7 +95,7 @@ class TestConvexity:
         cubes[:2, :2, :2] = cubes[2:4, 2:4, 2:4] = True
         assert convexity(cubes) < 0.6
 
-    def test_three_dimensions(self):
+    def test_volumes_have_their_known_convexity(self):
         box = blank(6, 7, 8)
         box[1:5, 2:6, 3:7] = True
         assert convexity(box) == 1.0
@@ -128,7 +128,7 @@ class TestConvexity:
         torch.testing.assert_close(ConvexityMetric()(predictions, references), dice, equal_nan=True)
         assert ConvexityMetric(reference=True)(predictions, references).nan_to_num(-1).flatten().tolist() == [-1, 1]
 
-    def test_background_and_regions(self):
+    def test_background_and_regions_count_as_asked(self):
         classes = torch.zeros(1, 3, 12, 12)
         classes[:, 1, 2:10, 2:10] = 1
         classes[:, 1, 4:8, 4:8] = 0
@@ -138,7 +138,7 @@ class TestConvexity:
         assert ConvexityMetric(include_background=True)(classes).shape == (1, 3)
         assert ConvexityMetric(regions=((1, 2), (2,)))(classes).tolist() == [[1.0, 1.0]]
 
-    def test_reductions_and_types(self):
+    def test_values_are_reduced_as_asked_for_every_type(self):
         batch = torch.cat([one_hot(SQUARE, L_SHAPE), one_hot(CROSS, SQUARE)[:, 1:]], 1)
         values = ConvexityMetric()(batch)
         assert values.shape == (2, 2)
@@ -152,7 +152,7 @@ class TestConvexity:
 
 
 class TestRoughness:
-    def test_a_hand_count(self):
+    def test_roughness_equals_a_count_by_hand(self):
         """3 x 4 pixels have 8 pairs down and 9 across; the labels below differ in 3 and 5 of them."""
         label = torch.tensor([[0, 0, 1, 1], [0, 2, 1, 1], [0, 2, 2, 0]])
         classes = torch.nn.functional.one_hot(label, 3).movedim(-1, 0)[None].float()
@@ -162,7 +162,7 @@ class TestRoughness:
         for include_background in (True, False):
             assert RoughnessMetric(include_background)(classes).item() == pytest.approx(8 / 17)
 
-    def test_checkerboard_constant_and_volume(self):
+    def test_a_checkerboard_a_constant_and_a_volume_have_their_known_roughness(self):
         board = (torch.arange(6)[:, None] + torch.arange(6)) % 2 == 0
         assert RoughnessMetric()(one_hot(board)).item() == 1.0
         assert RoughnessMetric()(one_hot(blank(6, 6))).item() == 0.0

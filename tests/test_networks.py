@@ -71,7 +71,7 @@ class Returns(nn.Module):
         return self.make(x, *args, **kwargs)
 
 
-def test_lists_tuples_and_dictionaries_of_heads():
+def test_heads_may_be_in_lists_tuples_and_dictionaries():
     x = torch.randn(2, 3, 16, 16)
     half = x[..., ::2, ::2]
     for make in (
@@ -88,7 +88,7 @@ def test_lists_tuples_and_dictionaries_of_heads():
         torch.testing.assert_close(heads[1], LAYER(half))
 
 
-def test_an_auxiliary_loss_is_handed_on():
+def test_an_auxiliary_loss_passes_through_unchanged():
     vae = SegResNetVAE(
         (16, 16), spatial_dims=2, init_filters=8, in_channels=1, out_channels=2, vae_nz=4, vae_estimate_std=False
     )
@@ -104,7 +104,7 @@ def test_further_arguments_reach_the_network():
     torch.testing.assert_close(net(x, 2.0), LAYER(2 * x))
 
 
-def test_other_ways_to_call_a_network():
+def test_a_network_may_be_called_in_other_ways():
     x = torch.randn(1, 2, 8, 8)
     torch.testing.assert_close(IELNet(nn.Identity(), LAYER)(input=x), LAYER(x))
     torch.testing.assert_close(IELNet(Returns(lambda x: x["image"]), LAYER)({"image": x}), LAYER(x))

@@ -45,7 +45,7 @@ def example(shape, classes=3, dtype=torch.float64):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_symmetric_cross_entropy_by_hand(shape):
+def test_symmetric_cross_entropy_equals_its_formula(shape):
     u, label = example(shape)
     p = u.softmax(1)
     one_hot = F.one_hot(label[:, 0], 3).movedim(-1, 1).double()
@@ -56,7 +56,7 @@ def test_symmetric_cross_entropy_by_hand(shape):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_bootstrapping_by_hand(shape):
+def test_bootstrapping_equals_its_formula(shape):
     u, label = example(shape)
     p, entropy = u.softmax(1), F.cross_entropy(u, label[:, 0])
     one_hot = F.one_hot(label[:, 0], 3).movedim(-1, 1)
@@ -89,7 +89,7 @@ def test_t_loss_of_two_classes_is_that_of_the_foreground():
     assert StudentTLoss()(u, label).item() == pytest.approx(expected, rel=1e-5)
 
 
-def test_t_loss_of_a_large_volume_in_single_precision():
+def test_t_loss_of_a_large_volume_is_accurate_in_single_precision():
     u, label = example((64, 64, 64))
     single, double = StudentTLoss(), StudentTLoss().double()
     losses = single(u.float(), label), double(u, label)
@@ -115,7 +115,7 @@ def test_t_loss_learns_how_much_to_trust_and_counts_bad_images_less():
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(("sigma", "kernel_size"), [(1.0, 3), (0.7, 5)])
-def test_spatial_label_smoothing_by_a_filter_of_its_own(shape, sigma, kernel_size):
+def test_spatial_label_smoothing_equals_a_filter_of_scipy(shape, sigma, kernel_size):
     u, label = example(shape)
     at = np.arange(kernel_size) - kernel_size // 2
     distance = sum(np.meshgrid(*[at**2] * len(shape), indexing="ij"))
@@ -143,7 +143,7 @@ def test_spatial_label_smoothing_leaves_the_inside_of_regions(shape):
 
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 @pytest.mark.parametrize("shape", [(3, 4), (3, 2, 3)])
-def test_gradients(loss, shape):
+def test_derivatives_equal_finite_differences(loss, shape):
     u, label = example(shape)
     assert torch.autograd.gradcheck(lambda v: loss.double()(v, label), u.requires_grad_(), atol=1e-4)
 
@@ -203,7 +203,7 @@ def test_a_label_of_another_shape_is_refused(loss):
         (lambda: SpatialLabelSmoothingLoss(1.0, 4), "`kernel_size` must be an odd number, at least 3, got 4"),
     ],
 )
-def test_wrong_arguments(build, sentence):
+def test_wrong_arguments_are_named(build, sentence):
     with pytest.raises(ValueError, match=sentence):
         build()
 

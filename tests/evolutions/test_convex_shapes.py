@@ -52,7 +52,7 @@ def test_balls_and_boxes_are_convex_and_a_dented_ball_is_not():
     assert motion.concave(dented[None, None]).any()
 
 
-def test_what_is_flagged_between_two_disks():
+def test_only_a_narrow_gap_between_two_disks_is_concave():
     """The paper's condition knows nothing of components: a gap counts as concave where it is narrow for a radius."""
     gap = torch.maximum(20 - ((X + 21) ** 2 + Y**2).sqrt(), 20 - ((X - 21) ** 2 + Y**2).sqrt())[None, None]
     flagged = of_one_channel().concave(gap)[0, 0]

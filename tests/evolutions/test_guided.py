@@ -56,7 +56,7 @@ def dense_matrix(image, spacing, percentile):
 
 @pytest.mark.parametrize("percentile", [70, 30])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_equals_a_dense_matrix(shape, percentile):
+def test_steps_equal_powers_of_a_dense_matrix(shape, percentile):
     image, u, spacing = field(2, 3, *shape, seed=1), field(2, 4, *shape), spacing_of(shape)
     bound = GuidedDiffusion(spacing, percentile).guided_by(image)
     evolved, velocity = bound.evolve(u, -0.1, 6), bound.velocity(u)
@@ -169,7 +169,7 @@ def test_the_gain_bounds_the_amplification_and_gives_the_time_step():
 
 @pytest.mark.parametrize("shape", [(12, 14), (6, 8, 5)])
 @pytest.mark.parametrize("layer_type", [InverseEvolutionLayer, ForwardEvolutionLayer])
-def test_compiled_equals_eager(layer_type, shape):
+def test_a_compiled_layer_equals_the_eager_one(layer_type, shape):
     torch.compiler.reset()
     layer, image = layer_type(GuidedDiffusion(), 0.1, 3), field(2, 1, *shape, seed=1)
     u, v = (field(2, 3, *shape).requires_grad_() for _ in range(2))
@@ -180,14 +180,14 @@ def test_compiled_equals_eager(layer_type, shape):
     torch.testing.assert_close(u.grad, v.grad)
 
 
-def test_runs_on_the_meta_device():
+def test_the_layer_runs_on_the_meta_device():
     u = torch.randn(1, 3, 12, 14, device="meta", requires_grad=True)
     out = InverseEvolutionLayer(GuidedDiffusion(), gain=15)(u, torch.randn(1, 1, 12, 14, device="meta"))
     out.sum().backward()
     assert u.grad.shape == out.shape == u.shape
 
 
-def test_half_precision_integers_meta_tensors_and_no_steps():
+def test_half_precision_integers_and_meta_tensors_are_allowed():
     image = MetaTensor((255 * torch.rand(1, 1, 9, 9)).byte())
     u = MetaTensor(field(1, 2, 9, 9).to(torch.bfloat16))
     layer = InverseEvolutionLayer(GuidedDiffusion(), gain=15)
@@ -214,7 +214,7 @@ def test_large_images_use_a_sample_of_their_differences():
     torch.testing.assert_close(sampled, exact, rtol=0.02, atol=0.02)
 
 
-def test_an_axis_of_length_1_and_a_single_pixel():
+def test_axes_of_length_1_change_nothing():
     for shape in [(1, 5), (1, 1), (5, 1, 4)]:
         u, image = field(1, 2, *shape), field(1, 1, *shape, seed=1)
         out = GuidedDiffusion().guided_by(image).evolve(u, -0.1, 2)
@@ -224,7 +224,7 @@ def test_an_axis_of_length_1_and_a_single_pixel():
         torch.testing.assert_close(out.reshape(flat.shape), flat)
 
 
-def test_without_an_image_it_says_so():
+def test_a_missing_image_is_named():
     with pytest.raises(ValueError, match=r"GuidedDiffusion needs an image, got none: call layer\(logits, image\)"):
         InverseEvolutionLayer(GuidedDiffusion(), gain=15)(torch.zeros(1, 2, 8, 8))
 
@@ -249,6 +249,6 @@ def test_an_image_of_another_batch_is_refused(shape):
         ({"spacing": 0}, "spacing"),
     ],
 )
-def test_arguments_out_of_range(arguments, name):
+def test_arguments_out_of_range_are_named(arguments, name):
     with pytest.raises(ValueError, match=f"`{name}` must be"):
         GuidedDiffusion(**arguments)

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from benchmarks.direct import loop_of_convolutions
 from benchmarks.operations import operations
 from monai_iels import HeatDiffusion, InverseEvolutionLayer
-from monai_iels.evolutions.heat import _diffuse, _diffuse_op
+from monai_iels.evolutions.heat import _diffuse
 
 SHAPES = [(9,), (8,), (6, 8), (7, 9), (4, 6, 5), (3, 1, 4)]
 
@@ -43,7 +43,7 @@ def test_eigenmodes_are_scaled_exactly(modes, dt):
 
 @pytest.mark.parametrize("dt", [0.1, -0.1])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_equals_the_loop_of_stencils(shape, dt):
+def test_steps_equal_a_loop_of_stencils(shape, dt):
     u = field(2, 3, *shape)
     heat = HeatDiffusion(tuple(2.0 + 0.5 * axis for axis in range(len(shape))))
     expected = u
@@ -52,7 +52,7 @@ def test_equals_the_loop_of_stencils(shape, dt):
     assert (heat.evolve(u, dt, 20) - expected).abs().max() <= 1e-12 * expected.abs().max()
 
 
-def test_equals_the_paper_s_convolutions():
+def test_steps_equal_the_convolutions_of_the_paper():
     u = field(2, 3, 11, 12)
     torch.testing.assert_close(
         HeatDiffusion(2.0).evolve(u, -0.1, 20), loop_of_convolutions(u, -0.1, 20, 2.0), rtol=1e-12, atol=1e-12
@@ -73,14 +73,14 @@ def test_an_infinite_spacing_leaves_an_axis_out(axis):
     assert InverseEvolutionLayer(heat, gain=15).gains() == pytest.approx({3: 15})
 
 
-def test_slices_by_slices_in_a_plane():
+def test_without_flow_between_slices_each_slice_diffuses_by_itself():
     u = field(1, 2, 4, 6, 7)
     expected = torch.stack([HeatDiffusion(2.0).evolve(plane, -0.1, 5) for plane in u.unbind(2)], 2)
     torch.testing.assert_close(HeatDiffusion((math.inf, 2.0, 2.0)).evolve(u, -0.1, 5), expected)
 
 
 @pytest.mark.parametrize("spacing", [math.inf, (math.inf, math.inf), (math.inf, -1.0), (math.nan, 1.0)])
-def test_one_axis_must_have_a_spacing(spacing):
+def test_at_least_one_axis_must_have_a_finite_spacing(spacing):
     with pytest.raises(ValueError, match="`spacing` must be positive and not infinite for every axis"):
         HeatDiffusion(spacing)
 
@@ -221,7 +221,7 @@ def test_autocast_and_reduced_matmul_precision_change_nothing():
         torch.set_float32_matmul_precision(before)
 
 
-def test_no_operation_that_tf32_could_touch():
+def test_no_operation_runs_that_tf32_could_touch():
     names = set()
 
     class Recorder(TorchDispatchMode):
@@ -253,7 +253,7 @@ def test_axes_of_length_one_have_no_gradient():
     torch.testing.assert_close(HeatDiffusion().evolve(single, -0.1, 5), single)
 
 
-def test_empty_batch_and_channels_last():
+def test_empty_batches_and_channels_last_are_allowed():
     heat = HeatDiffusion(2.0)
     assert heat.evolve(torch.empty(0, 2, 8, 8), -0.1, 3).shape == (0, 2, 8, 8)
     u = field(2, 3, 8, 6)
@@ -264,8 +264,8 @@ def test_empty_batch_and_channels_last():
 
 def test_the_operation_is_registered_correctly():
     u = field(2, 3, 6, 7)
-    torch.library.opcheck(_diffuse_op, (u, -0.1, 3, (2.0, 1.0)))
-    torch.library.opcheck(_diffuse_op, (u.contiguous(memory_format=torch.channels_last), -0.1, 3, (2.0, 1.0)))
+    for v in (u, u.contiguous(memory_format=torch.channels_last)):
+        torch.library.opcheck(torch.ops.monai_iels.diffuse.default, (v, -0.1, 3, (2.0, 1.0)))
 
 
 def test_spacing_may_be_any_kind_of_number():
@@ -309,7 +309,7 @@ def test_zero_steps_leave_the_field_alone():
     assert torch.equal(InverseEvolutionLayer(HeatDiffusion(), 0.1, 0)(u), u)
 
 
-def test_few_operations():
+def test_forward_and_backward_take_few_operations():
     """Forward and backward, in 2-D and 3-D; on a GPU each is a kernel to be launched."""
     for shape in ((1, 2, 32, 33), (1, 2, 8, 9, 10)):
         u = field(*shape).float().requires_grad_()

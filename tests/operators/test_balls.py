@@ -27,7 +27,7 @@ def brute_force_count(mask, radius, spacing):
     radius=st.sampled_from([1, 1.5, 2, 3, 4, 9, 20]),
     seed=st.integers(0, 99),
 )
-def test_equals_counting_every_pair(shape, spacing, radius, seed):
+def test_counts_equal_those_of_all_pairs(shape, spacing, radius, seed):
     spacing = tuple(spacing[: len(shape)])
     masks = np.random.default_rng(seed).random((2, 2, *shape)) < 0.6
     counts = count_within(torch.as_tensor(masks), radius, spacing)

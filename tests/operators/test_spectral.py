@@ -23,13 +23,13 @@ def spacing_for(shape):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_round_trip(shape):
+def test_modes_turn_back_into_the_field(shape):
     u = field(2, 3, *shape)
     torch.testing.assert_close(from_modes(to_modes(u), shape), u)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_diagonalizes_the_laplacian(shape):
+def test_modes_diagonalize_the_laplacian(shape):
     u, spacing = field(2, 3, *shape), spacing_for(shape)
     spectral = from_modes(to_modes(u) * eigenvalues(shape, spacing, u), shape)
     torch.testing.assert_close(spectral, laplacian(u, spacing))

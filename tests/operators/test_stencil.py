@@ -22,20 +22,20 @@ def spacing_for(shape):
     return tuple(1.0 + 0.5 * axis for axis in range(len(shape)))
 
 
-def test_quadratic_has_a_constant_laplacian_inside():
+def test_a_quadratic_has_a_constant_laplacian_inside():
     x = torch.arange(8, dtype=torch.float64) * 0.5
     u = (x[:, None] ** 2 + 3 * x[None] ** 2)[None, None]
     torch.testing.assert_close(laplacian(u, 0.5)[..., 1:-1, 1:-1], torch.full((1, 1, 6, 6), 8.0).double())
 
 
-def test_linear_field_has_a_constant_gradient_inside_and_half_of_it_at_the_border():
+def test_a_linear_field_has_a_constant_gradient_inside_and_half_of_it_at_the_border():
     u = (2.0 * torch.arange(6, dtype=torch.float64))[None, None]
     (slope,) = gradient(u, 0.5)
     torch.testing.assert_close(slope[0, 0], torch.tensor([2.0, 4, 4, 4, 4, 2]).double())
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_equals_replicate_padding(shape):
+def test_stencils_equal_differences_with_replicated_borders(shape):
     u, spacing = field(2, 3, *shape), spacing_for(shape)
     padded = np.pad(u.numpy(), [(0, 0), (0, 0), *[(1, 1)] * len(shape)], mode="edge")
     center = tuple([slice(None)] * 2 + [slice(1, -1)] * len(shape))
@@ -51,7 +51,7 @@ def test_equals_replicate_padding(shape):
 
 
 @pytest.mark.parametrize("shape", [(6,), (4, 5), (3, 4, 3)])
-def test_gradients(shape):
+def test_derivatives_equal_finite_differences(shape):
     u = field(1, 2, *shape).requires_grad_()
     assert torch.autograd.gradcheck(lambda u: laplacian(u, spacing_for(shape)), (u,))
     assert torch.autograd.gradcheck(lambda u: gradient_norm(u, spacing_for(shape)), (u,))

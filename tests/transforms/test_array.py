@@ -77,7 +77,7 @@ class TestEvolve:
         Evolve(HeatDiffusion(), -0.1, 2)(u)
         assert torch.equal(u, before)
 
-    def test_spacing_from_the_image_itself(self):
+    def test_the_spacing_may_come_from_the_image_itself(self):
         u = MetaTensor(field(1, 6, 7, 8), affine=torch.diag(torch.tensor([1.0, 2, 3, 1])))
         heat = HeatDiffusion()
         torch.testing.assert_close(
@@ -120,7 +120,7 @@ class TestEvolve:
         after = (Compose(steps)(logits) != label).float().mean()
         assert after < 0.25 * before
 
-    def test_theorem_2_in_miniature(self):
+    def test_theorem_2_holds_in_miniature(self):
         """A smooth field through the inverse layer, then smoothed forward in small steps, returns as dt goes to 0."""
         y, x = (torch.linspace(0, np.pi, 24, dtype=torch.float64) for _ in range(2))
         u = (torch.cos(y)[:, None] * torch.cos(2 * x))[None]
@@ -141,7 +141,7 @@ class TestEvolve:
         with allow_missing_keys_mode(transform):
             assert transform({}) == {}
 
-    def test_a_user_s_own_evolution(self):
+    def test_an_evolution_of_a_user_works(self):
         class Decay(Evolution):
             def velocity(self, u):
                 return -u
@@ -162,7 +162,7 @@ def checksum(label):
 
 
 class TestCorruptLabel:
-    def test_pixels_without_a_label_keep_none(self):
+    def test_pixels_without_a_class_stay_without_one(self):
         label = np.arange(400).reshape(1, 20, 20) % 3
         label[0, 5:15, 5:15] = 255
         noisy = CorruptLabel(3, window=2, fraction=0.9, ignore_index=255)(label)
@@ -380,7 +380,7 @@ class TestBiteLabel:
         assert not torch.equal(bites("1.png", label), bites("2.png", label))
         assert not torch.equal(bites("1.png", label), bites("1.png", label, seed=1))
 
-    def test_types_and_dictionaries(self):
+    def test_types_stay_and_the_dictionary_version_gives_the_same(self):
         label = MetaTensor(two_halves(16, 16), meta={"filename_or_obj": "a.png"})
         bitten = BiteLabeld("label", 2, 2.0, seed=3)({"label": label, "other": label})
         assert torch.equal(bitten["label"], BiteLabel(2, 2.0, seed=3)(label))

@@ -1,8 +1,9 @@
 # SPDX-FileCopyrightText: monai_iels contributors
 # SPDX-License-Identifier: Apache-2.0
 
-"""What the dictionary versions add: keys, and a list of label errors in one transform."""
+"""The dictionary versions of all transforms, and a list of label errors in one transform."""
 
+import inspect
 import pickle
 
 import numpy as np
@@ -12,7 +13,17 @@ from monai.bundle import ConfigParser
 from monai.data import MetaTensor
 from monai.transforms import Compose, Lambdad
 
-from monai_iels import BiteLabel, BiteLabeld, CorruptLabel, CorruptLabeld, GrowLabel, LabelErrord, WobbleLabel
+import monai_iels
+from monai_iels import (
+    BiteLabel,
+    BiteLabeld,
+    CorruptLabel,
+    CorruptLabeld,
+    GrowLabel,
+    HeatDiffusion,
+    LabelErrord,
+    WobbleLabel,
+)
 
 
 def squares(file="a.png"):
@@ -22,6 +33,40 @@ def squares(file="a.png"):
     label[:, 28:44, 20:44] = 2
     label[:, :6, :10] = 255
     return MetaTensor(label, meta={"filename_or_obj": file})
+
+
+NEEDED = {
+    "CorruptLabel": {"num_classes": 3},
+    "Evolve": {"evolution": HeatDiffusion(), "dt": 0.1, "steps": 2},
+    "MixAnnotators": {"annotators": [GrowLabel(1.0)]},
+}
+
+
+@pytest.mark.parametrize("name", [name for name in monai_iels.__all__ if f"{name}d" in monai_iels.__all__])
+class TestEachTransform:
+    def test_the_dictionary_version_changes_each_key_as_the_array_version_does(self, name):
+        array, dictionary = getattr(monai_iels, name), getattr(monai_iels, f"{name}d")
+        label, needed = torch.where(squares() == 255, 0, squares()), NEEDED.get(name, {})
+        data = {"label": label, "second": label, "image": label}
+        changed = dictionary(["label", "second", "missing"], **needed, allow_missing_keys=True)(data)
+        for key in ("label", "second"):
+            torch.testing.assert_close(changed[key], array(**needed)(label), rtol=0, atol=0)
+        assert changed["image"] is label
+        assert "missing" not in changed
+        with pytest.raises(KeyError, match="missing"):
+            dictionary("missing", **needed)(data)
+
+    def test_the_dictionary_version_shows_the_arguments_of_the_array_version(self, name):
+        array, dictionary = getattr(monai_iels, name), getattr(monai_iels, f"{name}d")
+        arguments = list(inspect.signature(array).parameters)
+        assert list(inspect.signature(dictionary).parameters) == ["keys", *arguments, "allow_missing_keys"]
+        assert dictionary.backend == array.backend
+
+    def test_settings_are_shown_and_compared(self, name):
+        array, needed = getattr(monai_iels, name), NEEDED.get(name, {})
+        assert array(**needed) == array(**needed)
+        for argument, value in inspect.signature(array).bind(**needed).arguments.items():
+            assert f"{argument}={value!r}" in repr(array(**needed))
 
 
 class TestLabelErrord:
@@ -77,7 +122,7 @@ class TestLabelErrord:
             config = ConfigParser({"seed": 1, "label_error": error, "apply": apply})
             assert torch.equal(config.get_parsed_content("apply")({"label": squares()})["label"], expected)
 
-    def test_worker_processes_can_have_it(self):
+    def test_it_can_be_pickled_for_worker_processes(self):
         errors = LabelErrord(["label", "other"], [BiteLabel(), GrowLabel()], 255, allow_missing_keys=True)
         twin = pickle.loads(pickle.dumps(errors))
         assert torch.equal(twin({"label": squares()})["label"], errors({"label": squares()})["label"])

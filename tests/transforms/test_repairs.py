@@ -62,7 +62,7 @@ class TestFillHull:
         np.testing.assert_array_equal(FillHull(radius=2)(once), once)
 
     @pytest.mark.parametrize("shape", [(9, 9), (9, 9, 9)])
-    def test_lines_planes_pixels_and_nothing(self, shape):
+    def test_lines_planes_pixels_and_empty_labels_have_hulls_of_their_dimension(self, shape):
         fill = FillHull(components=False)
         label = np.zeros((1, *shape))
         np.testing.assert_array_equal(fill(label), label)
@@ -102,7 +102,7 @@ class TestFillHull:
         np.testing.assert_array_equal(FillHull()(label), FillHull(((1,), (2,)))(label))
         np.testing.assert_array_equal(FillHull(((5,),))(label), label)
 
-    def test_types_and_dictionaries(self):
+    def test_types_stay_and_the_dictionary_version_gives_the_same(self):
         label = MetaTensor(torch.as_tensor(BiteLabel(4, 3)(balls((32, 32), (16, 16), radius=12))))
         filled = FillHulld("label", ((1,),), 2.0, False)({"label": label, "other": label})
         assert torch.equal(filled["label"], FillHull(((1,),), 2.0, False)(label))
