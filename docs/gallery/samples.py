@@ -31,7 +31,6 @@ from monai_iels.pictures import color_of, save_figure
 COLUMNS = 5
 WIDTH = 9.0  # inches
 COLUMNS_OF_STREETS = 3  # their images are twice as wide as high
-PALETTES = {"cityscapes": 256, "dsb2018": 48, "drive": 48}  # colors, so that no sheet has more than 150 kB
 
 
 def main(arguments: Sequence[str] = ()) -> None:
@@ -72,7 +71,7 @@ def sheet(source: Source, roots: list[Path], cache: Path, file: Path) -> None:
     for axis in axes.flat:
         axis.set_axis_off()
     name_classes(figure, source, f"{source.title}, {'real above, synthetic below' if len(roots) > 1 else 'synthetic'}")
-    save_figure(figure, file, dpi=110, colors=PALETTES.get(source.name, 112))
+    save_figure(figure, file, dpi=110)
     plt.close(figure)
     print(f"Wrote {file}")
 
