@@ -77,14 +77,6 @@ def split(
     return {name: sorted(section, key=lambda case: case["image"]) for name, section in sections.items()}
 
 
-def divide(cases: Sequence[Case], sections: Sequence[str]) -> Datalists:
-    """Put each case into the section that is named for it; there is always one for training and for validation."""
-    datalists: Datalists = {"training": [], "validation": []}
-    for case, section in zip(cases, sections, strict=True):
-        datalists.setdefault(section, []).append(case)
-    return {name: sorted(section, key=lambda case: case["image"]) for name, section in datalists.items()}
-
-
 def _take(groups: list[list[Case]], count: int) -> list[Case]:
     """Remove groups, from the end on, with about ``count`` cases together; at least one group, if there is one."""
     taken: list[list[Case]] = []

@@ -10,11 +10,11 @@ from typing import Any
 from monai.config import PathLike
 
 from monai_iels.data._cache import made_once
-from monai_iels.data._cases import Case, Datalists, all_cases, divide, pair, split
+from monai_iels.data._cases import Case, Datalists, all_cases, pair, split
 from monai_iels.data._cityscapes import CITYSCAPES
 from monai_iels.data._drive import DRIVE
 from monai_iels.data._dsb2018 import DSB2018
-from monai_iels.data._groups import groups_of, sections_of, warn_of_several
+from monai_iels.data._groups import divide, groups_of, warn_of_several
 from monai_iels.data._hippocampus import HIPPOCAMPUS
 from monai_iels.data._images import check_headers
 from monai_iels.data._problems import Problems
@@ -115,10 +115,7 @@ def paired_datalists(
     cases = _find_pairs(folder, image, label)
     names = [Path(str(case["image"])).name for case in cases]
     if section and table:
-        datalists = divide(cases, sections_of(names, section, folder / table))
-        for name in ("training", "validation"):
-            if not datalists[name]:
-                raise ValueError(f"the column '{section}' of {folder / table} names no image for {name}; correct it")
+        datalists = divide(cases, names, section, folder / table)
     else:
         groups = groups_of(names, group, folder / table if table else None) if group else None
         datalists = split(cases, validation, seed, test, groups)

@@ -8,11 +8,12 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from monai_iels.data._cases import Case, Datalists
 from monai_iels.data._problems import opening
 
 logger = logging.getLogger(__name__)
 
-SECTIONS = ("training", "validation", "test")
+_SECTIONS = ("training", "validation", "test")
 _SEVERAL = r"(.*\d.*)([-_ ])"  # p07_slice3.png: what stands before the last separator has a digit
 
 
@@ -35,18 +36,22 @@ def groups_of(files: Sequence[str], group: str, table: Path | None) -> list[str]
     return groups
 
 
-def sections_of(files: Sequence[str], section: str, table: Path) -> list[str]:
-    """Return the section of each image, from a column of a table.
+def divide(cases: Sequence[Case], files: Sequence[str], section: str, table: Path) -> Datalists:
+    """Put each case into the section that a column of a table names for its image.
 
     Raises:
-        ValueError: if the column cannot be used, or names another section.
+        ValueError: if the column cannot be used, names another section, or nothing for training or validation.
         DataError: if the table cannot be read.
     """
-    sections = _by_column(files, "section", section, table)
-    for file, name in zip(files, sections, strict=True):
-        if name not in SECTIONS:
-            raise ValueError(f"section of {file} in {table} must be one of {', '.join(SECTIONS)}, got '{name}'")
-    return sections
+    datalists: Datalists = {"training": [], "validation": []}
+    for case, file, name in zip(cases, files, _by_column(files, "section", section, table), strict=True):
+        if name not in _SECTIONS:
+            raise ValueError(f"section of {file} in {table} must be one of {', '.join(_SECTIONS)}, got '{name}'")
+        datalists.setdefault(name, []).append(case)
+    for name, chosen in datalists.items():
+        if not chosen:
+            raise ValueError(f"the column '{section}' of {table} names no image for {name}; correct it")
+    return datalists
 
 
 def _check_all(files: Sequence[str], values: Sequence[str], fails: str, remedy: str) -> None:
