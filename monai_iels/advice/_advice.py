@@ -88,8 +88,7 @@ def advise(files: LabelFiles, count: int = 100) -> Advice:
     Raises:
         DataError: if a label cannot be read, or none has an object.
     """
-    signs, repeats = {}, Repeats()
-    has_objects = False
+    signs, repeats, has_objects = {}, Repeats(), False
     for file, label in zip(files.chosen(count), files.labels(count), strict=True):
         specks = specks_of(label.classes)
         signs[file] = measure(label.classes, label.spacing, specks)
@@ -112,13 +111,14 @@ def _next_steps(folder: Path, root: Path, bundle: Path | None) -> str:
         )
     place, data, home = (shlex.quote(shown(path)) for path in (folder, root, bundle))
     train = f"{module_command('monai.bundle')} run --workflow_name monai_iels.Training"
-    train += f" --args_file {place}/override.yaml --bundle_root {home} --dataset_dir {data}"
     study = f"{module_command('monai_iels')} study run {place}/study.yaml --dataset_dir {data}"
-    return (
-        f"Next, train with the first of them:\n\n    {train} --output_dir {place}/training\n\n"
-        "or compare all of them, and the network alone, with three seeds:\n\n"
-        f"    {study} --output_dir {place}/study"
-    )
+    return f"""Next, train with the first of them:
+
+    {train} --args_file {place}/override.yaml --bundle_root {home} --dataset_dir {data} --output_dir {place}/training
+
+or compare all of them, and the network alone, with three seeds:
+
+    {study} --output_dir {place}/study"""
 
 
 def _yaml(content: dict[str, Any]) -> str:

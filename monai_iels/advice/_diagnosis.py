@@ -129,8 +129,6 @@ def diagnose(labels: Sequence[Signs], repeats: float) -> Diagnosis:
         labels: the signs of each label.
         repeats: the correlation of their specks.
     """
-    if not labels:
-        raise ValueError("Expected the signs of at least one label, got none.")
     table = pd.DataFrame([dataclasses.asdict(label) for label in labels])
     signs = _summary(table, repeats)
     answer = _answer_for(signs)

@@ -5,16 +5,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from monai_iels._yaml import read_mapping
 from monai_iels.advice._diagnosis import SLICES
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(NamedTuple):
     """One thing to try.
 
     Args:
