@@ -19,6 +19,7 @@ from monai_iels.run_folder import RunFolder
 from monai_iels.tracking import Journal
 
 OF_THE_FOLDER = ("mlflow.source.name", "mlflow.note.content")  # tags that name it
+OF_THE_CHECKOUT = ("git_revision", "mlflow.source.git.commit")
 
 
 def shuffled(folder, order):
@@ -45,7 +46,15 @@ def outputs(folder):
             content.pop(name, None)
         if entry.kind == "open":
             content.pop("name")
-        for name in ("seconds", "output_dir", "bundle_root", "datalists#cache_dir", "tracking_uri", *OF_THE_FOLDER):
+        for name in (
+            "seconds",
+            "output_dir",
+            "bundle_root",
+            "datalists#cache_dir",
+            "tracking_uri",
+            *OF_THE_FOLDER,
+            *OF_THE_CHECKOUT,
+        ):
             content.get("values", {}).pop(name, None)
         entries.append(content)
     return {
