@@ -127,7 +127,7 @@ def power(growth: float, steps: int) -> float:
 
 
 def as_field(u: Tensor) -> Tensor:
-    """Return ``u`` as a plain tensor in the precision that it is computed in: float64, or float32 for all the rest.
+    """Return ``u`` as a plain tensor: float64 stays, all other types become float32.
 
     Half precision is widened, because a gain of a few hundred leaves no digit of it.
 

@@ -16,8 +16,8 @@ from monai_iels.grid import check_number, check_steps, spacing_per_axis
 
 # Heat layers with a gain of 38 and 237 train, one with 1.3e5 collapsed on WBC.
 _LARGEST_GAIN = 1e3
-# How a gain or a reach is made hardly matters: 20 steps of 0.1 and 11 of 0.2 ended alike. The paper moves outlines by a
-# tenth of a pixel a step.
+# The number of steps of a gain hardly matters: 20 steps of 0.1 and 11 of 0.2 ended alike. The paper moves outlines by a
+# tenth of a pixel per step.
 _STEPS = 20
 _PART_OF_A_PIXEL = 0.1
 _DIMS_OF_GAIN = 2
@@ -179,9 +179,9 @@ class InverseEvolutionLayer(_EvolutionLayer):
 
     Raises:
         TypeError: if ``evolution`` is not an :class:`Evolution`.
-        ValueError: if not exactly one of ``dt``, ``gain`` and ``reach`` is given, if that is not positive and finite or
-            not known for the evolution, ``steps`` is negative or no integer, or ``spatial_dims`` is not the number of
-            values of ``spacing``; when called with logits of another dimension than ``spatial_dims``.
+        ValueError: if not exactly one of ``dt``, ``gain`` and ``reach`` is given, if it is out of range or unknown for
+            the evolution, ``steps`` is negative or no integer, or ``spatial_dims`` is not the number of values of
+            ``spacing``; when called with logits of another dimension than ``spatial_dims``.
 
     Warns:
         UserWarning: if the gain is too large to train with.
@@ -220,9 +220,9 @@ class ForwardEvolutionLayer(_EvolutionLayer):
 
     Raises:
         TypeError: if ``evolution`` is not an :class:`Evolution`.
-        ValueError: if not exactly one of ``dt``, ``gain`` and ``reach`` is given, if that is not positive and finite or
-            not known for the evolution, ``steps`` is negative or no integer, or ``spatial_dims`` is not the number of
-            values of ``spacing``; when called with logits of another dimension than ``spatial_dims``.
+        ValueError: if not exactly one of ``dt``, ``gain`` and ``reach`` is given, if it is out of range or unknown for
+            the evolution, ``steps`` is negative or no integer, or ``spatial_dims`` is not the number of values of
+            ``spacing``; when called with logits of another dimension than ``spatial_dims``.
 
     Warns:
         UserWarning: if the gain is far too large, as it soon is with an unstable time step.

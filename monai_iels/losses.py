@@ -81,7 +81,7 @@ class IELLoss(nn.Module):
         return self.loss(self.evolved(input, target, image), target, *args, **kwargs)
 
     def evolved(self, input: Logits, target: Any, image: Tensor | None = None) -> Logits:
-        """Return what the inner loss sees of the logits."""
+        """Return the logits that the inner loss gets."""
         if self.layer is None or not self.training or getattr(self.layer, "is_idle", False):
             return input
         if isinstance(input, Tensor):

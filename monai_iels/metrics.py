@@ -62,7 +62,7 @@ class _PropertyMetric(CumulativeIterationMetric):
         return self.measure(self._regions(y if self.reference and y is not None else y_pred))
 
     def _regions(self, y: Tensor) -> Tensor:
-        """Return the channels that count, as booleans."""
+        """Return the channels to measure, as booleans."""
         if y.ndim < 3:
             raise ValueError(f"labels must be one-hot, of shape (B, C, *spatial), got {tuple(y.shape)}.")
         channels = y.as_subclass(Tensor)

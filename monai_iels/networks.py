@@ -60,7 +60,7 @@ class IELNet(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def _without_prefix(self, state_dict: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return a state with the keys of the network; it may itself have a part that is named ``network``."""
+        """Return the state with the keys of the network, which may itself have a part that is named ``network``."""
         if not all(key.startswith("network.") for key in state_dict) or self.network.state_dict().keys() & state_dict:
             return state_dict
         return {key.removeprefix("network."): value for key, value in state_dict.items()}
@@ -74,7 +74,7 @@ class IELNet(nn.Module):
 
 
 def apply_to_heads(layer: nn.Module, out: Any, *inputs: Any) -> Any:
-    """Apply ``layer`` to every head, or stack of heads, in what a network returned for its inputs.
+    """Apply ``layer`` to every head, or stack of heads, in the output of a network for these inputs.
 
     Raises:
         TypeError: if there is no head.

@@ -177,7 +177,7 @@ class StudentTLoss(nn.Module):
 
     @property
     def nu(self) -> Tensor:
-        """The degrees of freedom: the smaller, the less do images count that are far from their labels."""
+        """The degrees of freedom: the smaller they are, the less do images far from their labels count."""
         return self.log_nu.exp() + self.epsilon
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
@@ -242,7 +242,7 @@ class SpatialLabelSmoothingLoss(nn.Module):
         return (known * entropy).sum() / known.sum().clamp(min=1)
 
     def smoothed(self, target: Tensor, num_classes: int) -> Tensor:
-        """Return the probabilities that labels ``(B, 1, *spatial)`` stand for, ``(B, C, *spatial)``."""
+        """Return the soft labels ``(B, C, *spatial)`` of classes ``(B, 1, *spatial)``."""
         classes, known = _labeled(torch.as_tensor(target).as_subclass(Tensor).long(), self.ignore_index)
         one_hot = F.one_hot(classes[:, 0], num_classes).movedim(-1, 1) * known
         weight = self._filtered(known.float()).clamp(min=1e-6)  # 0 only far from any label
@@ -262,7 +262,7 @@ class SpatialLabelSmoothingLoss(nn.Module):
 
 
 def _check_target(input: Tensor, target: Tensor) -> Tensor:
-    """Return the classes as whole numbers."""
+    """Return the target as whole numbers, after a check of its shape."""
     if target.shape != (len(input), 1, *input.shape[2:]):
         raise ValueError(
             f"the target must have shape {(len(input), 1, *input.shape[2:])} for logits of shape "
@@ -272,6 +272,6 @@ def _check_target(input: Tensor, target: Tensor) -> Tensor:
 
 
 def _labeled(classes: Tensor, ignore_index: int | None) -> tuple[Tensor, Tensor]:
-    """Return classes with 0 where there is no label, and where there is one."""
+    """Return the classes, with 0 where there is no label, and a mask of the labeled pixels."""
     known = torch.ones_like(classes, dtype=torch.bool) if ignore_index is None else classes != ignore_index
     return classes * known, known

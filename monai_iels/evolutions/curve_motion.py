@@ -105,7 +105,7 @@ class ConvexCurveMotion(Evolution):
             )
 
     def velocity(self, u: Tensor) -> Tensor:
-        """Return the field that each channel of ``u``, of shape ``(B, C, *spatial)``, is moved by."""
+        """Return the field by which each channel of ``u``, of shape ``(B, C, *spatial)``, moves."""
         field = as_field(u)
         phi = self.level_sets(field)
         norm = gradient_norm(phi, self.spacing, self.gradient)

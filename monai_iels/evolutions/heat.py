@@ -66,7 +66,7 @@ class HeatDiffusion(Evolution):
         return laplacian(as_field(u), self.spacing).view_as(u)
 
     def gain(self, dt: float, steps: int, spatial_dims: int) -> float:
-        """Return the largest amplification of any mode, which is the checkerboard's or, forward, the constant's 1."""
+        """Return the largest amplification of any mode: that of the checkerboard, or 1, that of the constant."""
         fastest = sum(4.0 / h**2 for h in spacing_per_axis(self.spacing, spatial_dims))
         growth = max(1.0, abs(1 - check_dt(dt) * fastest))
         return power(growth, check_steps(steps))
@@ -77,7 +77,7 @@ class HeatDiffusion(Evolution):
 
 
 def _diffuse(u: Tensor, dt: float, steps: int, spacing: Sequence[float]) -> Tensor:
-    """Multiply each mode of ``u`` by what ``steps`` Euler steps multiply it by."""
+    """Multiply each mode of ``u`` by its growth in ``steps`` Euler steps."""
     shape = tuple(u.shape[2:])
     is_mild = HeatDiffusion(spacing).gain(dt, steps, len(shape)) <= _LARGEST_GAIN_IN_FLOAT32
     precision = u.dtype if is_mild or u.device.type == "mps" else torch.float64  # MPS has no float64
@@ -96,7 +96,7 @@ def _growth(
     device: torch.device,
     stride: tuple[int, ...],
 ) -> Tensor:
-    """Return what each mode is multiplied by, in the memory order of the modes: in another, that takes far longer."""
+    """Return the factor of each mode, in the memory order of the modes: another order would take far longer."""
     values = eigenvalues(shape, spacing, torch.empty(0, dtype=torch.float64, device="cpu"))
     growth = torch.empty_strided(values.shape, stride, dtype=precision, device=device)
     return growth.copy_((1 + dt * values) ** steps)
@@ -108,7 +108,7 @@ _diffuse_op = torch.library.custom_op("monai_iels::diffuse", _diffuse, mutates_a
 
 @_diffuse_op.register_kernel("cpu")
 def _diffuse_in_parts(u: Tensor, dt: float, steps: int, spacing: Sequence[float]) -> Tensor:
-    """Take as many images at a time as a cache holds: in one piece, large batches are up to four times slower."""
+    """Process as many images at a time as a cache holds: in one piece, large batches are up to four times slower."""
     out = torch.empty_like(u, memory_format=torch.contiguous_format)
     count = max(1, _CACHED_VALUES // u[0, 0].numel())
     for part, result in zip(u.flatten(0, 1).split(count), out.flatten(0, 1).split(count), strict=True):
@@ -122,7 +122,7 @@ def _(u: Tensor, dt: float, steps: int, spacing: Sequence[float]) -> Tensor:
 
 
 class _Diffusion(torch.autograd.Function):
-    """The map is its own adjoint, so nothing is kept for the backward pass."""
+    """A map that is its own adjoint: nothing is stored for the backward pass."""
 
     @staticmethod
     def forward(u: Tensor, dt: float, steps: int, spacing: tuple[float, ...]) -> Tensor:

@@ -50,9 +50,10 @@ def count_within(mask: Tensor, radius: float, spacing: Sequence[float]) -> Tenso
 
 
 def share_around(x: Tensor, radii: Sequence[float], spacing: Sequence[float]) -> Tensor:
-    """Return for each pixel the share of the ball around it where ``x > 0``, or less than 0.5 if it is there itself.
+    """Return for each pixel the share of the ball around it where ``x > 0``, the largest of several radii.
 
-    Of several radii the largest share counts. It tells exactly, by ``> 0.5``, whether that is more than half.
+    A pixel where ``x > 0`` itself gets a share below 0.5. So ``> 0.5`` tells, exactly, whether more than half of a ball
+    around a pixel outside is filled.
     """
     if _takes_transforms(x, radii, spacing):
         return _shares(x, radii, spacing, at_center=-1.0).amax(2)
@@ -62,7 +63,7 @@ def share_around(x: Tensor, radii: Sequence[float], spacing: Sequence[float]) ->
 
 
 def near(x: Tensor, radius: float, spacing: Sequence[float]) -> Tensor:
-    """Return a number above 0.5 at each pixel within ``radius`` of one where ``x`` is 1, not 0, and below elsewhere."""
+    """Return a number above 0.5 within ``radius`` of pixels where ``x`` is 1, and below elsewhere; ``x`` is 0 or 1."""
     if _is_on_cpu(x) or ball_size(radius, spacing) > _LARGEST_CONVOLUTION:
         return count_within(x > 0, radius, spacing)
     ball = _ball(radius, tuple(spacing), x.dtype, x.device)

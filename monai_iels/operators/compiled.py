@@ -40,7 +40,7 @@ def march(
     scheme: str,
     kept_every: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return by how much all steps move, the logits kept for the backward pass, and where each step moved."""
+    """Return the movement of all steps, the logits stored for the backward pass, and where each step moved."""
     start, u = u, u.clone(memory_format=torch.contiguous_format)
     phi = log_odds(u, groups).clone(memory_format=torch.contiguous_format)
     moves = torch.zeros(steps, *phi.shape, dtype=torch.bool)
@@ -123,7 +123,7 @@ def _images(x: Tensor) -> Array:
 
 
 def _settings(dt: float, dtype: torch.dtype, spacing: Sequence[float], scheme: str) -> tuple[Any, Array, bool]:
-    """Return the time step, what turns differences into slopes (central ones are half a sum), and the scheme."""
+    """Return the time step, the factors from differences to slopes (central ones are half a sum), and the scheme."""
     share = 1.0 if scheme == "both" else 0.5
     per_distance = torch.tensor([0.0] * (3 - len(spacing)) + [share / h for h in spacing], dtype=dtype).numpy()
     return per_distance.dtype.type(dt), per_distance, scheme == "both"
@@ -137,7 +137,7 @@ def _chord_table(radius: float, spacing: Sequence[float]) -> Array:
 
 
 def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile at the first call, and keep the result on disk where there is a place for it."""
+    """Compile at the first call, and cache the result on disk if a folder can be written to."""
     try:
         return numba.njit(cache=True, nogil=True, error_model="numpy")(function)
     except RuntimeError:  # neither this folder nor the user's can be written to
@@ -384,7 +384,7 @@ def _retreat(
 
 @_compiled
 def _hand_on(left: Array, right: Array, before: Array, here: Array, after: Array) -> None:
-    """Add the derivatives by differences to the pixels that they are between."""
+    """Add the derivative by each difference to its two pixels."""
     for i in range(len(left)):
         before[i] -= left[i]
     for i in range(len(left)):

@@ -89,7 +89,7 @@ diffuse = torch.library.custom_op("monai_iels::diffuse_guided", _diffuse, mutate
 def _diffuse_in_parts(
     u: Tensor, conductances: Sequence[Tensor], dt: float, steps: int, spacing: Sequence[float]
 ) -> Tensor:
-    """Take one image, and as many channels at a time as a cache holds."""
+    """Process one image, and as many channels at a time as a cache holds."""
     out = torch.empty_like(u, memory_format=torch.contiguous_format)
     count = max(1, _CACHED_VALUES // u[0, 0].numel())
     for n in range(len(u)):
@@ -110,7 +110,7 @@ def _keep_conductances(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> Non
 
 
 def _diffuse_back(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-    """Take the same steps: the map is its own adjoint, so nothing but the conductances is kept."""
+    """Take the same steps: the map is its own adjoint, so only the conductances are stored."""
     conductances = list(ctx.saved_tensors)
     return diffuse(grad, conductances, *ctx.settings), [None for _ in conductances], None, None, None
 

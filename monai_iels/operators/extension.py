@@ -12,11 +12,11 @@ from monai_iels.grid import spatial_axes
 
 
 def extend(u: Tensor, known: Tensor) -> Tensor:
-    """Give each pixel that is not known the value of a known one nearby.
+    """Give each unknown pixel the value of a known pixel nearby.
 
     It is the nearest along an axis, or along one axis and then the next where its lines have none. At a straight edge
     this continues the field as the layers do beyond the border of an image, and makes no edge of its own. Values and
-    derivatives of pixels that are not known reach nothing. If none are known in an image, it stays as it is.
+    derivatives of unknown pixels have no effect. An image without known pixels stays as it is.
 
     Args:
         u: field of shape ``(B, C, *spatial)``.
@@ -42,7 +42,7 @@ def extend(u: Tensor, known: Tensor) -> Tensor:
 
 
 def _nearest_along(known: Tensor, axis: int) -> tuple[Tensor, Tensor]:
-    """Return the place of the nearest known pixel along an axis, and how far it is, which is huge if there is none."""
+    """Return the place of the nearest known pixel along an axis, and its distance, which is huge if there is none."""
     size, huge = known.shape[axis], known.numel()
     here = torch.arange(size, device=known.device).view(
         [-1 if a == axis % known.ndim else 1 for a in range(known.ndim)]

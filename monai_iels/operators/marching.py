@@ -47,7 +47,7 @@ def march(
     spacing: Sequence[float],
     scheme: str,
 ) -> Tensor:
-    """Return by how much steps of ``phi + dt * |grad phi|`` move ``u``, each within ``band`` of pixels then concave.
+    """Return how far ``u`` moves in steps of ``phi + dt * |grad phi|``, each within ``band`` of pixels then concave.
 
     Each group of channels has a level set ``phi``, its log-odds, and a step adds its motion to all channels of the
     group. Pixels of a level set that are not finite, and those beside them, stand still.
@@ -69,7 +69,7 @@ def _march(
     spacing: Sequence[float],
     scheme: str,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return by how much all steps move, the logits kept for the backward pass, and where each step moved."""
+    """Return the movement of all steps, the logits stored for the backward pass, and where each step moved."""
     _, kept, moves = _march_in_meta(u, groups, dt, steps, radii, band, spacing, scheme)
     phi = log_odds(u, groups)
     # Half, but for pixels that never count as concave, or never move.
@@ -119,7 +119,7 @@ def _step(
 
 
 def _finite(u: Tensor, groups: Sequence[int]) -> Tensor:
-    """Return finite logits; where one was NaN, those of no group win."""
+    """Return finite logits; where one was NaN, the channels of no group win."""
     is_nan = u.isnan().any(1, keepdim=True)
     in_a_group = reduce(operator.or_, groups)
     channels = [

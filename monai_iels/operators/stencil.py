@@ -130,7 +130,7 @@ class _Steeper:
         self.steepness = torch.maximum(*faces(self.magnitudes, axis))
 
     def twice_the_flow(self, weight: Tensor) -> Tensor:
-        """Return the same; where both differences are equally steep, each has half of the weight."""
+        """Return twice what each difference contributes; of two equally steep ones, each has half of the weight."""
         before, after = faces(self.magnitudes, self.axis)
         side = (before - after).sign_().detach()
         inner = weight.shape[self.axis] - 1

@@ -394,7 +394,7 @@ class OpenCloseLabel(LabelTransform):
 
 
 def nearest(values: np.ndarray, known: np.ndarray) -> np.ndarray:
-    """Return values with those of the nearest known pixel where they are unknown; all stay if none is known."""
+    """Return values, unknown ones replaced by that of the nearest known pixel; all stay if none is known."""
     if known.all() or not known.any():
         return values.copy()
     return values[tuple(ndimage.distance_transform_edt(~known, return_distances=False, return_indices=True))]

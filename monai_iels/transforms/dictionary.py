@@ -31,19 +31,19 @@ _Error: TypeAlias = Callable[[NdarrayOrTensor], NdarrayOrTensor]
 class _EachKey(MapTransform):
     """Apply the array version to the item of each key."""
 
-    array: ClassVar[type[Transform]]
+    _array: ClassVar[type[Transform]]
     __signature__: ClassVar[inspect.Signature]
     transform: Callable[[NdarrayOrTensor], NdarrayOrTensor]
 
     def __init_subclass__(cls, array: type[Transform]) -> None:
         """Take backend and arguments from the array version."""
-        cls.array, cls.backend = array, array.backend
+        cls._array, cls.backend = array, array.backend
         own, arguments = inspect.signature(_EachKey.__init__).parameters, inspect.signature(array).parameters
         cls.__signature__ = inspect.Signature([own["keys"], *arguments.values(), own["allow_missing_keys"]])
 
     def __init__(self, keys: KeysCollection, *args: Any, allow_missing_keys: bool = False, **kwargs: Any) -> None:
         super().__init__(keys, allow_missing_keys)
-        self.transform = self.array(*args, **kwargs)
+        self.transform = self._array(*args, **kwargs)
 
     def __call__(self, data: Mapping[Hashable, NdarrayOrTensor]) -> dict[Hashable, NdarrayOrTensor]:
         """Return the dictionary with the items of the keys transformed."""
@@ -107,7 +107,7 @@ class WobbleLabeld(_EachKey, array=WobbleLabel):
 
 
 class LabelErrord(MapTransform):
-    """Apply one error, or several in order, to the label of each key; the key ``label_error`` of a bundle ends up here.
+    """Apply one label error, or several in order, to each key; bundles apply their ``label_error`` with it.
 
     Args:
         keys: keys of the labels.

@@ -556,7 +556,7 @@ class MixAnnotators(LabelError):
 
 
 def signed_distance(region: np.ndarray, spacing: tuple[float, ...]) -> np.ndarray:
-    """Return the distance of each pixel outside to the region; inside, minus that to the outside; less a tiny bit.
+    """Return the distance of each pixel to the region, or, inside of it, minus that to the outside; a tiny bit smaller.
 
     So ``<= d`` grows a region by ``d``, and for a negative ``d`` takes away all that is within ``-d`` of the outside,
     also where sums of a spacing such as 1.1 are not exact.
@@ -569,7 +569,7 @@ def signed_distance(region: np.ndarray, spacing: tuple[float, ...]) -> np.ndarra
 
 
 def redrawn(region: np.ndarray, corners: Callable[[np.ndarray], np.ndarray], slices: int) -> np.ndarray:
-    """Return what is inside of the polygons through the corners of a region's outlines, slice by slice in 3-D."""
+    """Return the inside of the polygons through the corners of a region's outlines, slice by slice in 3-D."""
     if region.ndim == 3:
         planes = np.moveaxis(region, slices, 0)
         return np.moveaxis(np.stack([redrawn(plane, corners, slices) for plane in planes]), 0, slices)
