@@ -153,7 +153,11 @@ def describe_pairs(**arguments: Any) -> str:
     """
     bound = inspect.signature(paired_datalists).bind(**arguments)
     bound.apply_defaults()
-    _, image, label, *_ = bound.arguments.values()
-    settings = ", ".join(f"`{name}: {value}`" for name, value in [*bound.arguments.items()][3:] if value)
-    files = f"{image}  an image; {{id}} is the name of the case\n{label}  its label"
-    return f"```text\n{files}\n```\n\nThe settings of `datalists` that divide the cases into sections are {settings}."
+    _, image, label, validation, _, test, group, table, section = bound.arguments.values()
+    files = f"```text\n{image}  an image; {{id}} is the name of the case\n{label}  its label\n```"
+    if section:
+        return f"{files}\n\nThe section of each case is in the column `{section}` of `{table}`."
+    tested = f", {100 * test:g} % for testing" if test else ""
+    text = f"{files}\n\n{100 * validation:g} % of the cases are for validation{tested}, chosen by `datalists#seed`."
+    place = f" in `{table}`" if table else ""
+    return f"{text} Cases with the same `{group}`{place} stay in one section." if group else text
