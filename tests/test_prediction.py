@@ -131,15 +131,15 @@ def served(args, folder):
     return model
 
 
-@pytest.mark.parametrize("door", [by_arguments, by_hand, by_monai, by_model])
-def test_an_image_gets_the_same_labels_at_any_size(door, judged, cases, shades, tmp_path):
+@pytest.mark.parametrize("way", [by_arguments, by_hand, by_monai, by_model])
+def test_an_image_gets_the_same_labels_at_any_size(way, judged, cases, shades, tmp_path):
     values = written(judged[0])
     image = Image.open(cases[0]["image"]).convert("RGB")
     found = {}
     for factor in (1, 2, 4):
         file = tmp_path / f"x{factor}.png"
         image.resize((image.width * factor, image.height * factor), Image.Resampling.BICUBIC).save(file)
-        labels = door(shades, file, tmp_path / f"out{factor}")
+        labels = way(shades, file, tmp_path / f"out{factor}")
         assert labels.shape == (image.height * factor, image.width * factor)
         found[factor] = np.asarray(Image.fromarray(labels).resize(image.size, Image.Resampling.NEAREST))
     assert set(np.unique(found[1])) == set(values)
@@ -147,22 +147,22 @@ def test_an_image_gets_the_same_labels_at_any_size(door, judged, cases, shades, 
     assert np.mean(scores) >= 0.97, scores
 
 
-def test_every_door_gives_the_same_label_of_each_pixel(judged, cases, tmp_path):
+def test_every_way_to_predict_gives_the_same_label_of_each_pixel(judged, cases, tmp_path):
     args = json.loads((judged[1] / "inference.json").read_text())
     image = Image.open(cases[0]["image"]).convert("RGB")
     for width, height in ((1, 1), (2, 2), (4, 4), (1.3, 0.7)):
         size = round(image.width * width), round(image.height * height)
         file = tmp_path / f"{size[0]}x{size[1]}.png"
         image.resize(size, Image.Resampling.BICUBIC).save(file)
-        doors = (by_arguments, by_monai, by_model)
-        ours, monai, model = (door(args, file, tmp_path / f"{door.__name__}{size}") for door in doors)
+        ways = (by_arguments, by_monai, by_model)
+        ours, monai, model = (way(args, file, tmp_path / f"{way.__name__}{size}") for way in ways)
         assert ours.shape == size[::-1]
         assert len(np.unique(ours)) > 1
         np.testing.assert_array_equal(ours, monai)
         np.testing.assert_array_equal(ours, model)
 
 
-def test_every_door_gives_the_same_label_of_each_voxel(tmp_path):
+def test_every_way_to_predict_gives_the_same_label_of_each_voxel(tmp_path):
     """Volumes with another orientation, spacing and place than those of a training, and weights by chance."""
     args = {"bundle_root": str(BUNDLES / "hippocampus"), "checkpoint": str(tmp_path / "weights.pt")}
     args |= {"features": [8] * 6, "image_size": [32] * 3, "dataset_dir": str(tmp_path / "images")}
