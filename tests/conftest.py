@@ -4,6 +4,7 @@
 """How the tests run: on all cores, however they are started; and a server and a training that several files share."""
 
 import gc
+import logging
 import os
 import sys
 from pathlib import Path
@@ -99,3 +100,42 @@ def tracked(server, tmp_path_factory):
     run("Training", **overrides, experiment_name="end to end", system_metrics=True)
     run("Evaluation", **overrides)
     return output
+
+
+class TrainedBundles:
+    """A folder with a training of each bundle, for two epochs on its synthetic sample, made when it is asked for."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __truediv__(self, name):
+        from helpers import options, run
+
+        if not (self.folder / name).exists():
+            run("Training", **options(name, self.folder / name))
+        return self.folder / name
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory):
+    return TrainedBundles(tmp_path_factory.mktemp("trained runs"))
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory):
+    """Train two bundles for two epochs, one in 2-D and one in 3-D, with a cache beside them."""
+    from helpers import cached, options, run
+
+    folder = tmp_path_factory.mktemp("finished")
+    for name in ("wbc", "hippocampus"):
+        run("Training", **options(name, folder / name, **cached(folder)))
+    return folder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _logging_as_before():
+    """Undo what a bundle's logging.conf does to the loggers of the process."""
+    yield
+    for name in ("", "monai_iels"):
+        logging.getLogger(name).handlers.clear()
+    logging.getLogger("monai_iels").propagate = True

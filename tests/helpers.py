@@ -108,6 +108,29 @@ def words(overrides):
     return [word for key, value in overrides.items() for word in (f"--{key}", str(value).replace(" ", ""))]
 
 
+def cached(folder):
+    """Return the key that shares synthetic images between trainings."""
+    return {"datalists#cache_dir": str(folder / "cache")}
+
+
+def said(workflow_name, **overrides):
+    """Run a workflow, and return what the command line would print instead of a traceback."""
+    try:
+        run(workflow_name, logging_file=False, **overrides)
+    except SystemExit as error:
+        return str(error.code)
+    except BaseException as error:
+        return f"a traceback:\n{error!r}"
+    return "accepted"
+
+
+def tree(folder):
+    """Return every file below a folder with its contents; locks are no results."""
+    return {
+        str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file() and p.suffix != ".lock"
+    }
+
+
 def history(output):
     with (Path(output) / "history.csv").open(newline="", encoding="utf-8") as stream:
         return [{k: float(v) for k, v in row.items()} for row in csv.DictReader(stream)]

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: monai_iels contributors
 # SPDX-License-Identifier: Apache-2.0
 
-"""A corpus of mistakes and odd input: each ends in one plain sentence, and nothing is lost, moved or half-written."""
+"""Damaged weights, images and volumes, full disks and processes that die: one sentence, and nothing is half-written."""
 
 import gzip
 import json
@@ -19,246 +19,9 @@ import numpy as np
 import pytest
 import torch
 from dicom import write_series
-from helpers import BUNDLES, configs, history, options, run, words
+from helpers import cached, options, said, tree, words
 from PIL import Image
 from programs import Program
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    """Train two bundles for two epochs, one in 2-D and one in 3-D."""
-    folder = tmp_path_factory.mktemp("finished")
-    for name in ("wbc", "hippocampus"):
-        run("Training", **options(name, folder / name, cache_dir=str(folder / "cache")))
-    return folder
-
-
-def said(workflow_name, **overrides):
-    """Run a workflow, and return what the command line would print instead of a traceback."""
-    try:
-        run(workflow_name, logging_file=False, **overrides)
-    except SystemExit as error:
-        return str(error.code)
-    except BaseException as error:
-        return f"a traceback:\n{error!r}"
-    return "accepted"
-
-
-def tree(folder):
-    """Return every file below a folder with its contents; locks are no results."""
-    return {
-        str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file() and p.suffix != ".lock"
-    }
-
-
-def train(finished, output, **overrides):
-    common = options("wbc", output, cache_dir=str(finished / "cache"))
-    return said("Training", **{**common, **overrides})
-
-
-# training
-
-SETTINGS = {
-    "epochs": [0, -1, 1.5, "many", True],
-    "batch_size": [0, "two"],
-    "val_interval": [0, 3],
-    "repeats": [0, -2],
-    "lr_step": [0, "often"],
-    "learning_rate": [0, -1, "fast", float("inf"), float("nan")],
-    "seed": ["abc", -5, 0.5],
-    "split_seed": [-1, "x"],
-    "training_cases": [-5, 0, 2.5],
-    "iel_warmup": [-3, 1.5],
-    "iel_steps": [-1, "20 steps"],
-    "iel_dt": [0, -0.1, "small"],
-    "iel_gain": [1, -3, "strong"],
-    "iel_reach": [0, "far"],
-    "iel_spacing": [0, -2.0, "wide", [1, 1, 1]],
-    "noise_fraction": [2, -0.1, "half"],
-    "noise_window": [0, -2],
-    "noise_shared": ["maybe"],
-    "bite_count": [-1, 1.5],
-    "bite_radius": ["wide"],
-    "hull_radius": [-1],
-    "hull_components": ["maybe"],
-    "num_workers": [-1, "all"],
-    "num_classes": [2, 1, 4, "three"],
-    "sample_count": [1, "ten"],
-    "sample_size": [5, "small"],
-    "dice_weight": [-1, "some"],
-    "features": [[4, 4], "wide", [4, 4, 4, 4, 4, 0]],
-    "image_size": [[8, 8], [32], 32, [32, 32, 32]],
-    "label_values": [[0, 1], "none"],
-    "spatial_dims": [1, 4, "two"],
-    "in_channels": [0, 1],
-    "device": ["cuda:0", "gpu", 3],
-    "bundle_root": ["/no/such/folder", 5],
-    "dataset_dir": ["/no/such/folder", __file__],
-    "source": ["wcb"],
-    "section": ["tset"],
-    "amp": ["perhaps"],
-    "pictures": ["few"],
-    "track": ["sometimes"],
-    "resume": ["maybe"],
-    "epoch": [3],
-    "output_dir": ["", 7, "~/out"],
-    "run_name": [5],
-    "run_tags": ["fast"],
-    "regions": ["disc", [1, 2], [[5]]],
-    "register_model": ["a/b", "untracked"],
-    "tracking_uri": ["myserver:5000", "ftp://host", 5000],
-    "network_def#_target_": ["BasicUnett"],
-    "geometry": ["turned"],
-    "evolution#spacng": [1.0],
-    "loss": ["dice", "@my_loss"],
-    "layer": [3],
-    "trained_network": ["unet"],
-    "train#handlers": [[]],
-    "config_file": ["x.json"],
-    "experiment_name": [2024],
-}
-CASES = [(key, value) for key, values in SETTINGS.items() for value in values]
-
-
-@pytest.mark.parametrize(("key", "value"), CASES, ids=[f"{key}={value}" for key, value in CASES])
-def test_a_setting_that_cannot_be_used(key, value, finished):
-    """A finished training stays as it is when the next one in its folder is refused."""
-    before = tree(finished / "wbc")
-    found = train(finished, finished / "wbc", **{key: value})
-    assert found != "accepted"
-    assert len(found.splitlines()) == 1
-    assert key.split("#")[-1] in found or str(value) in found
-    assert tree(finished / "wbc") == before
-
-
-@pytest.mark.parametrize("kind", ["file", "below a file", "proc"])
-def test_an_output_folder_that_cannot_be_written(kind, finished, tmp_path):
-    (tmp_path / "file").write_text("mine")
-    output = {"file": tmp_path / "file", "below a file": tmp_path / "file" / "out", "proc": "/proc/out"}[kind]
-    found = train(finished, output)
-    assert found.startswith(f"{output}: cannot be written to (")
-    assert tree(tmp_path) == {"file": b"mine"}
-
-
-@pytest.mark.parametrize(("workflow", "name"), [("Evaluation", "evaluate"), ("Training", "multi_gpu_train")])
-@pytest.mark.filterwarnings("ignore:Can't merge entry")
-def test_changes_to_a_config_alone_say_what_they_need(workflow, name):
-    found = said(workflow, bundle_root=str(BUNDLES / "wbc"), config_file=configs("wbc", name))
-    assert found == "the config has no key 'spatial_dims'; correct what refers to it, or leave --config_file out"
-
-
-def test_an_evaluation_needs_both_configs_and_takes_them_by_itself(finished, tmp_path):
-    given = {"output_dir": str(finished / "wbc"), "report_dir": str(tmp_path), "cache_dir": str(finished / "cache")}
-    small = {key: value for key, value in options("wbc", tmp_path).items() if key not in given}
-    found = said("Evaluation", **small, **given, config_file=configs("wbc", "train"))
-    assert found == "the config has no key 'checkpoint'; correct what refers to it, or leave --config_file out"
-    assert said("Evaluation", **small, **given) == "accepted"
-    assert (tmp_path / "cases.csv").exists()
-
-
-@pytest.mark.parametrize("workflow", ["Training", "Evaluation", "Inference"])
-def test_a_config_that_is_not_there(workflow, tmp_path):
-    found = said(workflow, bundle_root=str(BUNDLES / "wbc"), config_file=str(tmp_path / "x.json"))
-    assert found == f"--config_file must be a file, or a list of files, got '{tmp_path / 'x.json'}'"
-    found = said(workflow, bundle_root=str(tmp_path))
-    assert found.startswith("--bundle_root must be the folder of a bundle, with configs/")
-
-
-@pytest.mark.parametrize("key", ["init_id", "run_id", "final_id", "run", "tracking"])
-def test_what_says_how_monai_runs_a_config_is_no_setting(key, finished, tmp_path):
-    found = train(finished, tmp_path / "out", **{key: "anything"})
-    assert found == f"--{key} is for --config_file without --workflow_name; leave it out"
-    assert not (tmp_path / "out").exists()
-
-
-# resuming
-
-CHANGES = {"learning_rate": 0.01, "seed": 3, "noise_fraction": 0.1, "sample_count": 12, "features": [8] * 6}
-CHANGES |= {
-    "iel_steps": 5,
-    "batch_size": 1,
-    "image_size": [48, 48],
-    "train#trainer#amp": True,
-    "optimizer#momentum": 0.5,
-}
-
-
-@pytest.mark.parametrize("key", CHANGES)
-def test_resuming_with_other_settings_is_refused_with_both_values(key, finished):
-    before = tree(finished / "wbc")
-    found = train(finished, finished / "wbc", epochs=4, **{"resume": True, key: CHANGES[key]})
-    recorded = json.loads((finished / "wbc" / "config.json").read_text())
-    for part in key.split("#"):
-        recorded = recorded[part]
-    assert found.startswith(f"--resume: {key.replace('#', '::')} was {recorded!r} and is now {CHANGES[key]!r}")
-    assert tree(finished / "wbc") == before
-
-
-def test_resuming_with_other_data_is_refused(finished, tmp_path):
-    data = tmp_path / "data"
-    shutil.copytree(next((finished / "cache").glob("synthetic-wbc-10-*")), data)
-    shutil.copytree(finished / "wbc", tmp_path / "out")
-    same = {"resume": True, "epochs": 3, "dataset_dir": str(data)}
-    assert train(finished, tmp_path / "out", **same) == "accepted"  # the same files in another place
-    assert json.loads((tmp_path / "out" / "evaluate.json").read_text())["dataset_dir"] == str(data)
-    for file in (data / "Dataset 1").glob("001.*"):
-        file.unlink()
-    found = train(finished, tmp_path / "out", **{**same, "epochs": 4})
-    assert found.startswith(f"--resume: the cases in {data} are not those that the training began with in {data}.")
-
-
-STATES = {
-    "settings missing": ("config.json", None, "config.json cannot be read"),
-    "settings cut": ("config.json", b'{"epochs": 2, "ba', "config.json cannot be read"),
-    "state garbage": ("last.pt", b"garbage", "no state of the training can be read; start again without --resume"),
-}
-
-
-@pytest.mark.parametrize("kind", STATES)
-def test_resuming_what_is_damaged_is_refused(kind, finished, tmp_path):
-    name, content, expected = STATES[kind]
-    output = tmp_path / "out"
-    shutil.copytree(finished / "wbc", output)
-    (output / "previous.pt").unlink()
-    (output / name).unlink() if content is None else (output / name).write_bytes(content)
-    weights = (output / "model.pt").read_bytes()
-    assert expected in train(finished, output, resume=True, epochs=4)
-    assert (output / "model.pt").read_bytes() == weights
-
-
-def test_resuming_without_a_state_moves_the_old_model_aside(finished, tmp_path):
-    output = tmp_path / "out"
-    shutil.copytree(finished / "wbc", output)
-    for name in ("last.pt", "previous.pt"):
-        (output / name).unlink()
-    assert train(finished, output, resume=True, epochs=1) == "accepted"
-    assert (output / "earlier" / "1" / "model.pt").read_bytes() == (finished / "wbc" / "model.pt").read_bytes()
-
-
-def test_resuming_may_change_where_and_how_long(finished, tmp_path, caplog):
-    shutil.copytree(finished / "wbc", tmp_path / "moved")
-    for name in ("evaluation", "predictions"):
-        (tmp_path / "moved" / name).mkdir()
-        (tmp_path / "moved" / name / "old").write_text("of the model before")
-    overrides = {"resume": True, "epochs": 3, "num_workers": 1, "val_interval": 3, "register_model": None}
-    assert train(finished, tmp_path / "moved", **overrides) == "accepted"
-    assert len(history(tmp_path / "moved")) == 3
-    for name in ("evaluation", "predictions"):
-        assert (tmp_path / "moved" / "earlier" / "1" / name / "old").exists()
-        assert not (tmp_path / "moved" / name).exists()
-
-
-def test_a_new_model_has_no_predictions_of_the_one_before(finished, tmp_path):
-    shutil.copytree(finished / "wbc", tmp_path / "out")
-    (tmp_path / "out" / "predictions").mkdir()
-    assert train(finished, tmp_path / "out", epochs=1) == "accepted"
-    assert not (tmp_path / "out" / "predictions").exists()
-    assert {"predictions", "model.pt", "config.json"} <= {
-        p.name for p in (tmp_path / "out" / "earlier" / "1").iterdir()
-    }
-
-
-# weights
 
 WEIGHTS = {
     "missing": (lambda file, good: None, "there are no weights of a network"),
@@ -295,9 +58,6 @@ def test_weights_that_cannot_be_used(kind, use, finished, tmp_path):
     assert expected in found
     assert len(found.splitlines()) == 1
     assert not (tmp_path / "out").exists()
-
-
-# inference
 
 
 def predict(finished, name, dataset_dir, output, **more):
@@ -566,12 +326,9 @@ def test_mistakes_in_inference(name, override, expected, finished, damaged, tmp_
     assert not [p for p in tmp_path.rglob("*") if p.name.endswith(("_label.png", "_label.nii.gz"))]
 
 
-# a full disk, and processes that die
-
-
 @pytest.mark.parametrize("track", [False, True])
 def test_a_disk_that_is_full(track, finished, tmp_path):
-    overrides = options("wbc", tmp_path / "out", cache_dir=str(finished / "cache"), track=track)
+    overrides = options("wbc", tmp_path / "out", **cached(finished), track=track)
     log, errors = tmp_path / "log", tmp_path / "errors"
     arguments = ["run", "--workflow_name", "monai_iels.Training", *words(overrides)]
     assert Program("monai.bundle", *arguments, stdout=log, stderr=errors, file_limit=150_000).wait() == 1
@@ -584,7 +341,7 @@ def test_a_disk_that_is_full(track, finished, tmp_path):
 
 
 def test_a_killed_loader_says_what_happened(finished, tmp_path):
-    overrides = options("wbc", tmp_path / "out", cache_dir=str(finished / "cache"), num_workers=1, epochs=500)
+    overrides = options("wbc", tmp_path / "out", **cached(finished), num_workers=1, epochs=500)
     log = tmp_path / "errors"
     arguments = ["run", "--workflow_name", "monai_iels.Training", *words(overrides)]
     process = Program("monai.bundle", *arguments, stderr=log)
