@@ -38,6 +38,7 @@ class Evaluation(BundleRun):
     """
 
     rules = TRAINING
+    configs = ("train", "multi_gpu_train", "evaluate")
 
     def __init__(
         self,

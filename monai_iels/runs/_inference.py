@@ -63,6 +63,7 @@ class Inference(BundleRun):
 
     rules = _RULES
     kind = "infer"
+    configs = ("inference",)
 
     def __init__(
         self,

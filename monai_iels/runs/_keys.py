@@ -13,8 +13,6 @@ from monai_iels.settings import RUN, unknown_key
 
 NOT_SETTINGS = {ConfigParser.meta_key, "finalize", "imports", "initialize", "run"}
 """Keys that say how MONAI runs a config, not what is trained."""
-CONFIGS = {"train": ("train", "evaluate", "multi_gpu_train"), "infer": ("inference",)}
-"""The configs of a bundle whose keys a run knows."""
 
 
 def training_config(bundle: Path) -> Path:
@@ -34,8 +32,8 @@ def key_paths(config: Mapping[str, Any], parent: str = "") -> Iterator[str]:
 
 
 def known_keys(bundle: Path) -> set[str]:
-    """Return all keys that a bundle's trainings and evaluations know, and the parameters of their workflows."""
-    return keys_of(bundle, CONFIGS["train"]) | RUN.keys()
+    """Return all keys that a bundle's trainings know, and the parameters of their workflow."""
+    return keys_of(bundle, ("train", "multi_gpu_train")) | RUN.keys()
 
 
 def keys_of(bundle: Path, configs: Iterable[str]) -> set[str]:

@@ -115,6 +115,7 @@ class Training(BundleRun):
     def run(self) -> None:
         """Train, register the best weights if a name is given, and say what to do next."""
         self.ready()
+        self._check_layer()
         self._check_and_warn()
         self.check_labels()
         begun = self._load_pretrained()
@@ -156,7 +157,6 @@ class Training(BundleRun):
 
     def _try_one_case(self) -> None:
         """Send one case through network, layer and loss, to refuse what cannot be trained before anything is moved."""
-        self._check_layer()
         network, loss, device = self["train#network"].to(self["device"]), self["train#loss"], self["device"]
         case = self["train#dataset"][0]
         image, label = (case[key].as_tensor()[None].to(device) for key in ("image", "label"))

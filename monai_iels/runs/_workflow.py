@@ -14,13 +14,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from monai.bundle import ConfigWorkflow
+from monai.bundle import ConfigWorkflow, ReferenceResolver
+from monai.bundle.utils import ID_SEP_KEY
 from monai.config import PathLike
 from monai.utils import ensure_tuple
 
+from monai_iels._terminal import first_line
 from monai_iels.data import SYNTHETIC, check_labels
 from monai_iels.runs._error_sentences import one_sentence
-from monai_iels.runs._keys import CONFIGS, check_keys, keys_of
+from monai_iels.runs._keys import check_keys, keys_of
 from monai_iels.settings import RUN, Rule, as_typed, check_rules
 from monai_iels.tracking import remember_secrets, without_secrets
 
@@ -46,6 +48,7 @@ class BundleRun(ConfigWorkflow):
 
     rules: ClassVar[Mapping[str, Rule]]
     kind: ClassVar[str] = "train"
+    configs: ClassVar[Sequence[str]] = ("train", "multi_gpu_train")
 
     @one_sentence()
     def __init__(
@@ -74,7 +77,15 @@ class BundleRun(ConfigWorkflow):
         for file in given:
             if not Path(file).is_file():
                 raise ValueError(f"--config_file must be a file, or a list of files, got '{file}'")
-        super().__init__(given, workflow_type=self.kind, bundle_root=str(bundle_root), **settings)
+        try:
+            super().__init__(given, workflow_type=self.kind, bundle_root=str(bundle_root), **settings)
+        except (IndexError, KeyError, TypeError, ValueError) as error:
+            parts = [f"--{key}" for key in settings if ID_SEP_KEY in ReferenceResolver.normalize_id(key)]
+            if not parts:
+                raise
+            raise ValueError(
+                f"{' or '.join(parts)} is a part of a key that has no parts ({first_line(error)}); set the key as a whole"
+            ) from None
         if "tracking_uri" in options:
             options["tracking_uri"] = checked_address(options["tracking_uri"])
         self.options = options
@@ -91,7 +102,7 @@ class BundleRun(ConfigWorkflow):
     def initialize(self) -> Any:
         """Refuse mistyped keys and impossible values; then do what the config's ``initialize`` says."""
         self.parser.parse(reset=True)
-        known = keys_of(Path(str(self["bundle_root"])), CONFIGS[self.kind])
+        known = keys_of(Path(str(self["bundle_root"])), self.configs)
         check_keys(self.parser.get(), {*known, *self.known_keys}, self.options)
         check_rules(self.rules, {key: self[key] for key in self.rules if key in self.parser})
         return super().initialize()  # what was evaluated for the checks, such as the device, is evaluated again
