@@ -1,16 +1,19 @@
 # SPDX-FileCopyrightText: monai_iels contributors
 # SPDX-License-Identifier: Apache-2.0
 
-"""How variants are compared: exact numbers for small cases, and the committed studies again from their results."""
+"""How variants are compared and reported: exact numbers, sentences, and the committed studies again."""
 
+import gzip
+import html
 import itertools
-from dataclasses import fields
+import json
+import re
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.figure import Figure
 from PIL import Image
 
 from monai_iels._files import write_json
@@ -18,11 +21,12 @@ from monai_iels.cli import main
 from monai_iels.pictures import Sheet, Tile, study_curves
 from monai_iels.study import Results, RunResult, compare_variants, paired_difference, read_results, write_report
 from monai_iels.study._folder import StudyFolder, StudySummary
-from monai_iels.study._report import _finished_sheets, _settings, _side_by_side
+from monai_iels.study._table import main_finding, make_tables
+from monai_iels.study._terminal_summary import closing_words
 from monai_iels.tracking import Journal
 
-RESULTS = Path(__file__).parents[1] / "docs" / "results"
-COMMITTED = sorted(file.parent.name for file in RESULTS.glob("*/results.json"))
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
+COMMITTED = sorted(file.parent.name for file in RESULTS.glob("*/results.json.gz"))
 
 
 def exact_interval(paired, seeds=True, cases=True, level=95):
@@ -64,15 +68,15 @@ def test_a_constant_difference_has_no_interval():
     assert paired_difference(baseline + 0.05, baseline) == pytest.approx((0.05, 0.05, 0.05))
 
 
-def run_result(variant, seed, dice, status="FINISHED", stopped=""):
-    """Make a training; ``dice`` holds one value per case."""
+def run_result(variant, seed, dice, status="FINISHED", stopped="", early=None):
+    """Make a training; ``dice`` and ``early``, which is when it would be stopped early, hold one value per case."""
     if status != "FINISHED":
         return RunResult(variant, seed, status, stopped)
-    cases = pd.DataFrame({"val_mean_dice": dice, "val_roughness": 0.1, "val_convexity": 0.9})
-    cases.index = ["a", "b", "c"][: len(dice)]
+    cases = pd.DataFrame({"dice": dice, "roughness": 0.1, "convexity": 0.9}, ["a", "b", "c"][: len(dice)])
+    cases["dice_stopped_early"] = cases["dice"] - 0.1 if early is None else early
     history = pd.DataFrame({"val_mean_dice": [0.5, 0.6], "val_roughness": [0.2, 0.1], "val_convexity": [0.8, 0.9]})
-    history = history.assign(val_roughness_of_truth=[0.02, 0.01], seconds=[3.0 + seed, 2.0 + seed]).set_axis([5, 10])
-    return RunResult(variant, seed, status, "", 5, history, cases.round(5), (cases - 0.1).round(5))
+    history = history.assign(val_roughness_of_truth=[0.02, 0.01]).set_axis([5, 10])
+    return RunResult(variant, seed, status, "", history, cases.round(5))
 
 
 def results_of(runs, **changes):
@@ -102,10 +106,9 @@ def test_groups_are_compared_within_themselves(groups, tmp_path):
     assert table["dice_deviation"].tolist() == pytest.approx([0.02 / np.sqrt(2)] * 4)
     assert table["dice_stopped_early"].tolist() == pytest.approx([0.81, 0.71, 0.41, 0.61])
     assert table["dice_best"].tolist() == [0.6] * 4
-    assert table["seconds_of_fastest_epoch"].tolist() == [2.0] * 4
     assert table["roughness_of_truth"].tolist() == [0.01] * 4
     page = write_report(groups, tmp_path).read_text()
-    assert page.index("clean") < page.index("noisy")
+    assert page.index("<h2>clean") < page.index("<h2>noisy")
     assert "means over the validated epochs 5, 10, ±" in page
     history = groups.runs[0].history
     history.loc[15] = history.loc[10]  # one training was validated at other epochs
@@ -118,12 +121,14 @@ def test_results_survive_their_file(groups, tmp_path):
     write_report(groups, tmp_path)
     again = read_results(tmp_path)
     for run, before in zip(again.runs, groups.runs, strict=True):
-        for name in ("variant", "seed", "status", "stopped", "stopped_early_at"):
+        for name in ("variant", "seed", "status", "stopped"):
             assert getattr(run, name) == getattr(before, name)
-        for name in ("history", "cases", "cases_stopped_early"):
-            pd.testing.assert_frame_equal(getattr(run, name), getattr(before, name), check_index_type=False)
+        for name in ("history", "cases"):
+            pd.testing.assert_frame_equal(
+                getattr(run, name), getattr(before, name), check_index_type=False, check_column_type=False
+            )
     write_report(again, tmp_path / "again")
-    for name in ("results.json", "table.csv", "report.md", "report.html"):
+    for name in ("results.json.gz", "table.csv", "report.md", "report.html"):
         assert (tmp_path / "again" / name).read_bytes() == (tmp_path / name).read_bytes()
 
 
@@ -151,38 +156,43 @@ def test_results_are_those_of_the_trainings(tmp_path):
     runs = [run_result("A", seed, []) for seed in range(5)]
     summary = {item.name: getattr(results_of(runs), item.name) for item in fields(StudySummary)}
     write_json(summary, files.summary)
-    with pytest.raises(FileNotFoundError, match="neither trainings nor a results"):
+    with pytest.raises(FileNotFoundError, match="neither trainings nor results"):
         read_results(tmp_path)
-    write_training(files.training("A", 0), "FINISHED", {"version.torch": "2", "git_revision": "abc", "other": "x"})
+    write_training(files.training("A", 0), "FINISHED", {"version.torch": "2", "git_revision": "abc" * 13, "other": "x"})
     write_training(files.training("A", 1), "FAILED", {"version.torch": "1", "stopped": "why"})
     write_training(files.training("A", 2), None, {"version.torch": ""})
     files.training("A", 3).path.mkdir(parents=True)
     results = read_results(tmp_path)
     assert [run.ending for run in results.runs] == ["FINISHED", "FAILED (why)", "RUNNING", "MISSING", "MISSING"]
-    assert results.versions == {"git_revision": "abc", "version.torch": "1, 2"}
+    assert results.versions == {"git_revision": "abcabcabcabc", "version.torch": "1, 2"}
     run = results.runs[0]
-    assert run.stopped_early_at == 4  # where the Dice on noisy labels is best
-    assert run.cases["val_mean_dice"].to_dict() == pytest.approx({"a": 0.6, "b": 0.61})  # epochs 4, 6 and 8
-    assert run.cases_stopped_early["val_mean_dice"].to_dict() == pytest.approx({"a": 0.4, "b": 0.41})
-    assert run.history.index.tolist() == list(range(1, 9))
+    assert run.cases["dice"].to_dict() == pytest.approx({"a": 0.6, "b": 0.61})  # epochs 4, 6 and 8
+    # Epoch 4 has the best Dice on noisy labels.
+    assert run.cases["dice_stopped_early"].to_dict() == pytest.approx({"a": 0.4, "b": 0.41})
+    assert run.history.index.tolist() == [2, 4, 6, 8]
     write_report(results, tmp_path / "page")
     pd.testing.assert_frame_equal(read_results(tmp_path / "page").runs[0].history, run.history, check_names=False)
 
 
-def test_panels_are_those_of_finished_trainings(tmp_path):
-    files = StudyFolder(tmp_path)
+def test_panels_are_those_of_finished_trainings(tmp_path, monkeypatch):
     results = results_of([run_result("A", 0, [0.5]), run_result("B", 0, [], "FAILED"), run_result("C", 0, [0.5])])
-    for name in ("A", "B"):
-        file = files.training(name, 0).panels
+    results = replace(results, runs=[*results.runs, run_result("D", 0, [0.5])], variants={**results.variants, "D": {}})
+    for name in ("A", "B", "D"):
+        file = StudyFolder(tmp_path).training(name, 0).panels
         file.parent.mkdir(parents=True)
         parts = ("image", "truth", "noisy label", "training label", "prediction")
         Sheet([{part: Tile(np.zeros((4, 4)), f"{part} of {name}") for part in parts}], ["none", "cell"]).save(file)
-    sheets = _finished_sheets(results, {"short": "A", "failed": "B", "no file": "C"}, files)
-    assert list(sheets) == ["short"]
-    compared = _side_by_side({**sheets, "again": Sheet.load(files.training("B", 0).panels)})
-    assert [list(row) for row in compared.rows] == [["image", "truth", "noisy label", "short", "again"]]
-    assert [tile.note for tile in compared.rows[0].values()][3:] == ["prediction of A", "prediction of B"]
-    assert compared.classes == ["none", "cell"]
+    drawn = []
+    monkeypatch.setattr(Sheet, "draw", lambda sheet, title, file: (drawn.append(sheet), file.touch()))
+    page = write_report(results, tmp_path / "page", tmp_path).read_text()
+    (sheet,) = drawn
+    assert [list(row) for row in sheet.rows] == [["image", "truth", "noisy label", "A", "D"]]
+    assert [tile.note for tile in sheet.rows[0].values()][3:] == ["prediction of A", "prediction of D"]
+    assert sheet.classes == ["none", "cell"]
+    assert 'alt="Validation images: the image, the truth, and what each variant predicts"' in page
+    assert "](panels.png)" in (tmp_path / "page" / "report.md").read_text()
+    write_report(results, tmp_path / "page")
+    assert not (tmp_path / "page" / "panels.png").exists()
 
 
 def test_a_sheet_with_many_columns_is_wrapped(tmp_path):
@@ -201,7 +211,7 @@ def test_only_common_seeds_and_cases_are_paired():
     runs = [run_result("A", 0, [0.5, 0.6]), run_result("A", 1, [0.5, 0.6]), run_result("B", 0, [0.7, 0.9, 0.1])]
     runs += [run_result("B", 2, [0.0, 0.0])]
     assert rows_of(results_of(runs)).loc[" / B", "dice_gain"] == pytest.approx(0.25)
-    runs[0].cases.loc["a", "val_mean_dice"] = np.nan  # a class that the truth does not have
+    runs[0].cases.loc["a", "dice"] = np.nan  # a class that the truth does not have
     assert rows_of(results_of(runs)).loc[" / B", "dice_gain"] == pytest.approx(0.3)
     nothing = [run_result("A", 0, [0.5]), run_result("B", 1, [0.5])]
     assert np.isnan(rows_of(results_of(nothing)).loc[" / B", "dice_gain"])
@@ -228,10 +238,11 @@ def test_trainings_that_did_not_finish_are_counted(tmp_path):
     ]
 
 
-def test_settings_that_variants_change_are_not_claimed():
-    variants = {"a": {"epochs": 15, "loss": {}, "seed": 0}, "b": {"epochs": 30, "loss": {}}}
+def test_settings_that_variants_change_are_not_claimed(tmp_path):
+    variants = {"a": {"epochs": 15, "loss": {"a": 1}, "seed": 0}, "b": {"epochs": 30, "loss": {"a": 1}}}
     results = results_of([], settings={"epochs": 10, "features": [8]}, variants=variants)
-    assert list(_settings(results)) == ["epochs set by each variant", "features [8]", "its own loss"]
+    page = write_report(results, tmp_path).read_text()
+    assert "Preset paper: epochs set by each variant, features [8], its own loss." in page
 
 
 @pytest.mark.parametrize("name", [r"$\frac$", "_hidden", "", "a\nb", "<script>", "a | b"])
@@ -245,16 +256,90 @@ def test_a_name_is_drawn_as_it_is(name, tmp_path):
     assert "<script>" not in page + (tmp_path / "report.md").read_text()
 
 
+def numbers(*gains, base=0.5, seeds=3):
+    """Return results of a baseline A, and of B, C ... that differ from it by ``gains``, in each of two cases."""
+    names = "ABCDEF"[: len(gains) + 1]
+    scores = dict(zip(names, (0.0, *gains), strict=True))
+    return [
+        run_result(name, seed, [base + gain + seed / 50] * 2) for name, gain in scores.items() for seed in range(seeds)
+    ]
+
+
+def finding(runs):
+    return main_finding(compare_variants(results_of(runs)))
+
+
+def test_the_first_sentence_is_what_was_found():
+    same = "; stopped early, it is 0.175 higher (0.175 to 0.175)."
+    assert finding(numbers(0.175)) == f"Dice is 0.175 higher (0.175 to 0.175) with B than with A{same}"
+    (*_, b0, b1, b2) = runs = numbers(0.0)
+    for run, shift in ((b0, 0.1), (b1, -0.1), (b2, 0.01)):
+        run.cases["dice"] += shift
+    assert re.fullmatch(
+        r"Between B and A, no difference in Dice was found \(-0.\d+ to \+0.\d+\); stopped early, none either\.",
+        finding(runs),
+    )
+    best, worst = (f"Dice is {gain} ({gain[:5]} to {gain[:5]}) with " for gain in ("0.200 higher", "0.100 lower"))
+    assert finding(numbers(0.1, 0.2, -0.1)) == (
+        "The largest gain: " + best + "C than with A; stopped early, it is "
+        "0.200 higher (0.200 to 0.200). The largest loss: " + worst + "D than with A; stopped early, it is 0.100 lower "
+        "(0.100 to 0.100). Of 3 variants, 2 are surely better than A, 1 surely worse."
+    )
+
+
+def test_one_seed_is_never_sure():
+    text = finding(numbers(0.1, -0.1, seeds=1))
+    assert text.startswith(
+        "The largest gain: Dice is 0.100 higher with B than with A; stopped early, it is 0.100 higher."
+    )
+    assert text.endswith("Of 2 variants, 1 is better than A, 1 worse.")
+
+
+def test_nothing_found_is_said():
+    text = finding(numbers(-0.1, -0.2))
+    assert text.startswith("No variant has a surely higher Dice than A. The largest loss: Dice is 0.200 lower")
+    assert text.endswith("Of 2 variants, none is surely better than A, 2 surely worse.")
+    assert finding([run_result("A", 0, [0.5]), run_result("B", 0, [], "FAILED")]) == (
+        "No variant has finished that can be compared with A."
+    )
+    assert finding([run_result("A", 0, [0.5])]) == "No variant has finished that can be compared with A."
+
+
+def test_several_rows_are_summed_up(groups):
+    assert main_finding(compare_variants(groups)) == (
+        "The largest gain: for 'noisy', Dice is 0.200 higher (0.200 to 0.200) with B than with A; stopped early, it is "
+        "0.200 higher (0.200 to 0.200). The largest loss: for 'clean', Dice is 0.100 lower (0.100 to 0.100) with B "
+        "than with A; stopped early, it is 0.100 lower (0.100 to 0.100). Of 2 rows, surely better than A: B in 1; "
+        "surely worse: B in 1."
+    )
+
+
+def test_all_formats_show_the_same_table(groups, tmp_path):
+    comparison = compare_variants(groups)
+    page = html.unescape(write_report(groups, tmp_path).read_text())
+    text, words = (tmp_path / "report.md").read_text(), closing_words(groups, comparison, tmp_path)
+    assert text.splitlines()[2] == main_finding(comparison)
+    assert main_finding(comparison) in " ".join(words.split())
+    for table in make_tables(groups, comparison):
+        assert f"<p>{table.finding}</p>" in page
+        assert table.finding in text.replace("\\", "")
+        for row in table.rows:
+            assert "\n".join(f"<td>{cell}</td>" for cell in row) in page
+            assert f"| {' | '.join(cell.replace(chr(10), ' ') for cell in row)} |" in text.replace("|  |", "|  |")
+            assert " ".join(cell.split("\n")[0] for cell in row if cell) in " ".join(words.split())
+
+
 @pytest.mark.parametrize("name", COMMITTED)
 def test_a_committed_study_comes_out_the_same(name, tmp_path, monkeypatch):
-    """Its numbers and its page; of one study the pictures are drawn, too, which takes most of the time."""
+    """Its numbers and its page; of one study the curves are drawn, too, which takes most of the time."""
     folder = RESULTS / name
-    if name != "refuge-convexity":
-        monkeypatch.setattr(Figure, "savefig", lambda figure, file, **_: file.touch())
+    if name != "wbc-wider_network":
+        monkeypatch.setattr("monai_iels.study._report.study_curves", lambda _, file: file.touch())
     assert main(["study", "report", str(folder), "--output_dir", str(tmp_path)]) == 0
-    assert (tmp_path / "panels.png").exists() == (folder / "panels.png").exists()
-    assert (tmp_path / "results.json").read_bytes() == (folder / "results.json").read_bytes()
+    again, before = (json.loads(gzip.decompress((x / "results.json.gz").read_bytes())) for x in (tmp_path, folder))
+    assert again == before
     assert (tmp_path / "report.md").read_text() == (folder / "report.md").read_text()
     again, before = (pd.read_csv(place / "table.csv") for place in (tmp_path, folder))
     pd.testing.assert_frame_equal(again, before, rtol=1e-9)
     assert "monai-iels study run" in (tmp_path / "report.html").read_text()
+    assert {file.name for file in folder.iterdir()} == {"report.md", "table.csv", "curves.png", "results.json.gz"}
