@@ -56,3 +56,11 @@ def test_a_bundle_asks_for_the_versions_that_this_package_allows(name):
     for package, key in {"monai": "monai", "torch": "pytorch", "numpy": "numpy"}.items():
         assert f"{metadata[f'{key}_version']}.0".startswith(f"{expected.pop(package)}.")
     assert metadata["required_packages_version"] == {package: f">={version}" for package, version in expected.items()}
+
+
+@pytest.mark.parametrize("script", ["run", "nnunet", "monailabel", "lower_bounds"])
+def test_a_script_runs_tests_that_exist(script):
+    text = (ROOT / ".ci" / script).read_text("utf-8")
+    names = re.findall(r"tests/[\w/.]+", text)
+    assert names
+    assert not [name for name in names if not (ROOT / name).exists()]
