@@ -20,7 +20,7 @@ from monai_iels.registry import register, server_in_use
 def sharp(server, tmp_path_factory):
     """Train for long enough that the labels are of all classes, and register."""
     output = tmp_path_factory.mktemp("sharp")
-    overrides = options("wbc", output, epochs=8, learning_rate=0.01, iel_gain=None, tracking_uri=server.uri)
+    overrides = options("wbc", output, epochs=8, learning_rate=0.01, iel_gain="null", tracking_uri=server.uri)
     overrides |= {"network_def": TWO_LEVELS, "datalists#count": 20}
     run("Training", **overrides, register_model="sharp")
     return output
@@ -51,7 +51,7 @@ def predictor(sharp, server):
 def volumes(server, tmp_path_factory):
     """A trained 3-D model, registered, and its folder."""
     output = tmp_path_factory.mktemp("volumes")
-    overrides = options("hippocampus", output, learning_rate=0.01, iel_gain=None, tracking_uri=server.uri)
+    overrides = options("hippocampus", output, learning_rate=0.01, iel_gain="null", tracking_uri=server.uri)
     overrides["network_def"] = {**TWO_LEVELS, "spatial_dims": 3, "in_channels": 1}
     run("Training", **overrides, register_model="hippo")
     with server_in_use(server.uri):

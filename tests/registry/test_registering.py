@@ -146,7 +146,7 @@ SPOILED = {
         "config",
         spoil_config(intensity={"_target_": "AdjustContrastd", "keys": "image", "gamma": 2.0}),
     ),
-    "other label values": ("config", spoil_config(label_values=[0, 1, 2])),
+    "other label values": ("config", spoil_config(label_values=[7, 8, 9])),
 }
 
 

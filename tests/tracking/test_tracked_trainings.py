@@ -266,7 +266,7 @@ def test_an_exception_is_told(server, tmp_path):
 
 
 def test_nan_is_told(server, tmp_path):
-    unstable = {"layer#evolution#spacing": 0.05, "layer#gain": None, "layer#dt": 0.1, "layer#steps": 40}
+    unstable = {"layer#evolution#spacing": 0.05, "layer#gain": "null", "layer#dt": 0.1, "layer#steps": 40}
     overrides = {"experiment_name": "nan", **unstable, "pictures": True}
     assert start_process(tmp_path / "out", tracking_uri=server.uri, **overrides).wait() == 1
     (found,) = runs_of(server.uri, "nan")
