@@ -21,6 +21,7 @@ _OFF = ", or null for no layer"
 _COUNT = whole_number(1, "a whole number, at least {}")
 _RULES = {
     "epochs": _COUNT,
+    "evolution": Rule(lambda name, _: name in ("guided", "heat"), "guided or heat"),
     "gain": number(1).or_none(_OFF),
     "iterations": _COUNT,
     "radii": Rule(

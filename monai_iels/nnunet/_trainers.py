@@ -12,7 +12,7 @@ import torch
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 from torch import nn
 
-from monai_iels.evolutions import ConvexCurveMotion, HeatDiffusion
+from monai_iels.evolutions import ConvexCurveMotion, GuidedDiffusion, HeatDiffusion
 from monai_iels.layers import InverseEvolutionLayer
 from monai_iels.losses import IELLoss
 from monai_iels.nnunet._settings import read_settings, regions_of
@@ -20,11 +20,11 @@ from monai_iels.warmup import Warmup
 
 
 class nnUNetTrainerIEL(nnUNetTrainer):
-    """nnU-Net's trainer with a layer of heat diffusion, against label noise; its strength is ``gain``.
+    """nnU-Net's trainer with a layer of guided or heat diffusion, against label noise; its strength is ``gain``.
 
     A layer is behind each output of the network. The spacing is that of the plans, at each scale of deep supervision.
     One unit of length of a layer is the smallest spacing, as pixels are elsewhere. The layer is part of the loss, which
-    is in train mode for training steps only.
+    is in train mode for training steps only. Guided diffusion gets the image that the network sees.
     """
 
     num_epochs: int
@@ -46,6 +46,7 @@ class nnUNetTrainerIEL(nnUNetTrainer):
             )
         self.unit = min(self.configuration_manager.spacing)
         defaults = {
+            "evolution": "guided",
             "gain": 15,
             "reach": 6 * self.unit,
             "radii": [radius * self.unit for radius in (5, 10, 15)],
@@ -62,17 +63,17 @@ class nnUNetTrainerIEL(nnUNetTrainer):
             torch.set_num_threads(self.settings["threads"])
 
     def _layer(self, spacing: tuple[float, ...]) -> InverseEvolutionLayer:
-        return InverseEvolutionLayer(HeatDiffusion(spacing), gain=self.settings["gain"] or 1)
+        equation = {"guided": GuidedDiffusion, "heat": HeatDiffusion}[self.settings["evolution"]]
+        return InverseEvolutionLayer(equation(spacing), gain=self.settings["gain"] or 1)
 
     def _build_loss(self) -> nn.Module:
         finest = np.divide(self.configuration_manager.spacing, self.unit)
         scales = self._get_deep_supervision_scales() or [1.0]
         layers = [self._layer(tuple((finest / scale).tolist())) for scale in scales]
-        warmup = self.settings["warmup"]
-        self.warmup = Warmup(nn.ModuleList(layers), warmup)
+        self.warmup = Warmup(nn.ModuleList(layers), self.settings["warmup"])
         self.print_to_log_file(
             f"The layer behind the finest of {len(layers)} outputs is {layers[0]}. "
-            f"It is off before epoch {warmup // 2}, and works fully from epoch {warmup}."
+            f"It is off before epoch {self.warmup.epochs // 2}, and works fully from epoch {self.warmup.epochs}."
         )
         behind = layers if self.enable_deep_supervision else layers[0]
         return IELLoss(super()._build_loss(), behind, ignore_index=self.label_manager.ignore_label)
@@ -82,6 +83,13 @@ class nnUNetTrainerIEL(nnUNetTrainer):
         super().on_train_epoch_start()
         self.loss.train()
         self.warmup(self.current_epoch)
+
+    def train_step(self, batch: dict[str, Any]) -> dict[str, Any]:
+        """Take nnU-Net's step; its loss gets what the network does, but no segmentation of a cascade's first stage."""
+        data = batch["data"].to(self.device, non_blocking=True)
+        image = {"image": data[:, : len(self.configuration_manager.normalization_schemes)]}
+        with self.loss.register_forward_pre_hook(lambda _, args, others: (args, others | image), with_kwargs=True):
+            return super().train_step({**batch, "data": data})
 
     def on_validation_epoch_start(self) -> None:
         """Switch the layer off."""

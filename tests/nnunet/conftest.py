@@ -20,26 +20,16 @@ def home(tmp_path_factory):
         for name, value in SMALL.items():
             patch.setenv(name, value)
         draw(home / "raw" / DATASET)
-        run(
-            "nnUNetv2_plan_and_preprocess",
-            "-d",
-            1,
-            "-c",
-            "2d",
-            "3d_fullres",
-            "-np",
-            1,
-            1,
-            "-npfp",
-            1,
-            nnUNet_n_proc_DA="1",
-        )
+        words = ("-d", 1, "-c", "2d", "3d_fullres", "-np", 1, 1, "-npfp", 1)
+        run("nnUNetv2_plan_and_preprocess", *words, nnUNet_n_proc_DA="1")
         file = home / "preprocessed" / DATASET / "nnUNetPlans.json"
         plans = json.loads(file.read_text())
         for configuration in plans["configurations"].values():
             configuration["batch_size"] = 2
             network = configuration["architecture"]["arch_kwargs"]
             network["features_per_stage"] = [4] * network["n_stages"]
+        plans["configurations"]["3d_lowres"] = {"inherits_from": "3d_fullres"}
+        plans["configurations"]["3d_cascade_fullres"] = {"inherits_from": "3d_fullres", "previous_stage": "3d_lowres"}
         file.write_text(json.dumps(plans))
         yield home
 

@@ -29,11 +29,12 @@ def test_without_a_file_settings_are_the_defaults_and_a_third_of_the_epochs_warm
 
 
 def test_a_file_replaces_the_defaults_and_a_variable_replaces_the_file(tmp_path, monkeypatch):
-    (tmp_path / "iel.yaml").write_text("gain: 5\nepochs: 30\nregions: [[body, core], [core]]\n")
+    (tmp_path / "iel.yaml").write_text("evolution: heat\ngain: 5\nepochs: 30\nregions: [[body, core], [core]]\n")
     monkeypatch.setenv("nnUNet_iel_gain", "null")
     monkeypatch.setenv("nnUNet_iel_radii", "[3, 6.5]")
     settings = read_settings(str(tmp_path), DEFAULTS)
     changed = {"gain": None, "epochs": 30, "radii": [3, 6.5], "warmup": 10, "regions": [["body", "core"], ["core"]]}
+    changed |= {"evolution": "heat"}
     assert settings == {**DEFAULTS, **changed}
 
 
@@ -41,6 +42,7 @@ def test_a_file_replaces_the_defaults_and_a_variable_replaces_the_file(tmp_path,
     ("text", "sentence"),
     [
         ("gian: 15", r"iel\.yaml: unknown key 'gian': did you mean 'gain'\?"),
+        ("evolution: cold", r"iel\.yaml: evolution must be guided or heat, got 'cold'"),
         ("gain: 0.5", r"iel\.yaml: gain must be a number above 1, or null for no layer, got 0\.5"),
         ("gain: high", r"iel\.yaml: gain must be a number above 1, or null for no layer, got 'high'"),
         (

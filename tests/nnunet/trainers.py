@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: monai_iels contributors
 # SPDX-License-Identifier: Apache-2.0
 
-"""A trainer for the drawn data set, and outputs and labels for its loss."""
+"""A trainer for the drawn data set, and images, outputs and labels for its loss."""
 
 import json
 
@@ -19,6 +19,12 @@ def trainer(home, kind=nnUNetTrainerIEL, configuration="3d_fullres", **changes):
     made = kind(plans, configuration, 0, {**dataset, **changes}, torch.device("cpu"))
     made.initialize()
     return made
+
+
+def image_for(made, channels=1):
+    """Return a batch as nnU-Net hands it to the network."""
+    patch = made.configuration_manager.patch_size
+    return torch.randn(2, channels, *patch, generator=torch.Generator().manual_seed(1))
 
 
 def heads_and_targets(made, channels=3, ignored=None):
