@@ -38,8 +38,8 @@ def test_the_command_prints_and_writes_what_trains(cells, tmp_path, monkeypatch,
     study = read_study(out / "study.yaml")
     check_overrides(study)
     assert study.bundle == BUNDLES / "wbc"
-    names = ["U-Net", "flips", "generalized cross-entropy", "U-Net + heat layer", "majority filter"]
-    assert list(study.variants) == names
+    layers = ["U-Net + guided layer", "U-Net + heat layer"]
+    assert list(study.variants) == ["U-Net", "flips", "generalized cross-entropy", *layers, "majority filter"]
 
     assert len(yaml.safe_load((out / "override.yaml").read_text("utf-8"))["augmentation"]) == 2
     (line,) = [line for line in printed.splitlines() if "--workflow_name monai_iels.Training" in line]
