@@ -36,10 +36,10 @@ def hostile(server, tmp_path_factory):
     file.write_text(json.dumps({"bundle": str(BUNDLES / "wbc"), "seeds": 1, "columns": columns}))
     command, log = ["study", "run", file, "--output_dir", folder / "out"], folder / "log"
     with Gate(server, "me", "Xy9first@/Zw8second") as gate:
-        uri = f"http://me:Xy9first@/Zw8second@{gate.host}"
-        command += ["--preset", "cpu", "--jobs", "2", "--tracking_uri", uri]
+        command += ["--preset", "cpu", "--jobs", "2", "--tracking_uri", f"http://{gate.host}"]
+        secrets = {"MLFLOW_TRACKING_USERNAME": "me", "MLFLOW_TRACKING_PASSWORD": "Xy9first@/Zw8second"}
         elsewhere = {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9"}  # goes after the option
-        Program("monai_iels", *command, stdout=log, env=elsewhere).wait()
+        Program("monai_iels", *command, stdout=log, env=secrets | elsewhere).wait()
     return folder / "out", log.read_text(), gate.host
 
 
