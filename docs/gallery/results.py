@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: monai_iels contributors
 # SPDX-License-Identifier: Apache-2.0
 
-"""Plot the results of the studies, from the tables in ``docs/results``, and write the page of label errors there.
+"""Plot the results of the studies, from the tables in ``docs/results``.
 
 Run ``python docs/gallery/results.py``.
 """
@@ -96,8 +96,6 @@ def main() -> None:
             save_figure(figure, FIGURES / f"results_{name}.png")
             plt.close(figure)
             print(f"Wrote {FIGURES / f'results_{name}.png'}")
-    (RESULTS / "label_errors.md").write_text(page_of_label_errors(), encoding="utf-8")
-    print(f"Wrote {RESULTS / 'label_errors.md'}")
 
 
 def rows(study: str, group: str = "") -> pd.DataFrame:
@@ -223,39 +221,6 @@ def label_errors() -> Figure:
     words += "\nBold: the 95 % interval leaves out zero."
     figure.supxlabel(words, fontsize=9.5)
     return figure
-
-
-def page_of_label_errors() -> str:
-    """Return the page with every method on every error: Dice, the gain over the network alone, and its interval."""
-    parts = [
-        "# Every method on every label error",
-        "![What each method gains on each error](../figures/results_label_errors.png)",
-        "Each cell: Dice against clean labels; the paired difference to the U-Net alone; its 95 % bootstrap interval\n"
-        "over seeds and cases. **Bold**: the interval, before it is rounded, leaves out zero.",
-        "What the errors are: [Artificial label errors](../do/label_errors.md).",
-    ]
-    for name, table in tables_of_label_errors().items():
-        errors, methods = [*table.group.unique()], [*table.variant.unique()]
-        lines = [f"| | {' | '.join(errors)} |", "|---" * (len(errors) + 1) + "|"]
-        cells = table.set_index(["variant", "group"])
-        for method in methods:
-            lines.append(f"| {method} | {' | '.join(cell(cells.loc[(method, error)]) for error in errors)} |")
-        seeds = table.seeds.max()
-        count = f"{seeds} seed{'s' if seeds > 1 else ''}"
-        parts += [f"## {LABEL_ERRORS[name][0].upper()}{LABEL_ERRORS[name][1:]}, {count}", "\n".join(lines)]
-        parts.append(f"Roughness, convexity and early stopping: [the study's report]({name}-label_errors/report.md).")
-    return "\n\n".join(parts) + "\n"
-
-
-def cell(row: pd.Series) -> str:
-    """Return Dice, and the gain with its interval, of one method on one error."""
-    if pd.isna(row.dice_gain):
-        return f"{row.dice:.3f}"
-    gain, low, high = (
-        f"{round(value, 3) + 0.0:+.3f}" for value in (row.dice_gain, row.dice_gain_low, row.dice_gain_high)
-    )
-    mark = "**" if is_sure(row) else ""
-    return f"{row.dice:.3f}<br>{mark}{gain}{mark}<br>{low} to {high}"
 
 
 def is_sure(row: pd.Series) -> bool:
