@@ -15,7 +15,7 @@ from monai_iels.data import SOURCES, describe_pairs
 from monai_iels.settings import NETWORK, Rule, check_rules, each, is_text, unknown_key
 
 _CONFIGS = ("train", "evaluate", "inference", "multi_gpu_train")
-_WIDTH = 110
+_WIDTH = 116
 _OF_LAYER = {
     "iel_gain": "strength of the layer: the largest amplification of a detail; null trains the network alone",
     "iel_reach": "strength of the layer: how far outlines move, in pixels; null trains the network alone",

@@ -32,7 +32,8 @@ from monai_iels.data import SOURCES
 from monai_iels.torchvision_operators import make_importable
 
 NOTICE = r"Plain MONAI\. With (--workflow_name monai_iels\.Training --bundle_root \S+) in place of --config_file, .+"
-CLIENTS = {"wbc": {"repeats": 6}, "hippocampus": {"repeats": 6, "batch_size": 2, "learning_rate": 0.003}}
+SIX_TIMES = {"train#dataset#data": "$@datalists['training'] * 6"}
+CLIENTS = {"wbc": SIX_TIMES, "hippocampus": {**SIX_TIMES, "batch_size": 2, "learning_rate": 0.003}}
 CLIENTS["hippocampus"]["image_size"] = [32, 48, 32]  # nothing is cropped
 ALONE = """
 import sys
@@ -49,7 +50,7 @@ for folder in sys.argv[1:]:
 def settings(name, output, **more):
     """Return the overrides of a run that takes seconds; all are keys of the config."""
     common = {"bundle_root": str(BUNDLES / name), "output_dir": str(output), "features": FEATURES, "epochs": 2}
-    return {**common, "learning_rate": 0.01, "dice_weight": 1.0, **SMALL[name], **more}
+    return {**common, "learning_rate": 0.01, "loss#loss#lambda_dice": 1.0, **SMALL[name], **more}
 
 
 def run_plain(name, *files, **overrides):
@@ -201,7 +202,7 @@ def test_a_federated_client_trains_and_evaluates(name, tmp_path, monkeypatch):
 def network_of(name):
     """Make a bundle's small network without its config, with weights of the federation."""
     config = ConfigParser.load_config_file(configs(name, "train")[0])
-    arguments = {"spatial_dims": config["spatial_dims"], "in_channels": config["in_channels"]}
+    arguments = {"spatial_dims": config["spatial_dims"], "in_channels": 1 if name == "hippocampus" else 3}
     torch.manual_seed(7)
     act = ("LeakyReLU", {"negative_slope": 0.1 if name == "cityscapes" else 0.01})
     return BasicUNet(**arguments, out_channels=config["num_classes"], features=FEATURES, act=act).eval()
@@ -266,7 +267,7 @@ def with_weights(tmp_path_factory):
         with torch.no_grad():
             for parameter in network.parameters():
                 parameter.normal_(0, 0.3)
-            logits = network(torch.rand(1, config["in_channels"], *config["image_size"]))
+            logits = network(torch.rand(1, 1 if name == "hippocampus" else 3, *config["image_size"]))
             network.final_conv.bias -= logits.mean((0, *range(2, logits.ndim)))
         (folder / "models").mkdir()
         torch.save(network.state_dict(), folder / "models" / "model.pt")

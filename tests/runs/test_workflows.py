@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from filelock import FileLock, Timeout
-from helpers import BUNDLES, configs, history, options, prepare, run
+from helpers import BUNDLES, cached, configs, history, options, prepare, run
 from monai.bundle import ConfigParser, ConfigWorkflow
 from PIL import Image
 
@@ -61,7 +61,7 @@ def test_several_processes_train_together_also_with_a_config_of_one_s_own(tmp_pa
     monkeypatch.setenv("WORLD_SIZE", "2")
     given = {**options("wbc", tmp_path), "config_file": configs("wbc", "train")[0]}
     for files in (given, {**given, "config_file": configs("wbc", "train", "multi_gpu_train")}):
-        network = monai_iels.Training(**files).parser["network"]
+        network = monai_iels.Training(**files).parser["train#trainer#network"]
         assert network["_target_"] == "torch.nn.parallel.DistributedDataParallel"
     with pytest.raises(monai_iels.runs.RunError, match="runs in one process"):
         monai_iels.Evaluation(**options("wbc", tmp_path)).run()
@@ -76,8 +76,8 @@ def test_a_parameter_of_a_training_is_none_of_other_workflows(name, tmp_path):
 def test_a_training_inside_another_s_config_has_its_own_config(tmp_path, monkeypatch):
     """A training runs while a component of another one is built, and both keep their folders, keys and locks."""
     monkeypatch.setitem(sys.modules, "nesting", HERE)
-    inner = options("wbc", tmp_path / "inner", epochs=1, cache_dir=str(tmp_path / "cache"))
-    outer = options("wbc", tmp_path / "outer", epochs=1, cache_dir=str(tmp_path / "cache"))
+    inner = options("wbc", tmp_path / "inner", epochs=1, **cached(tmp_path))
+    outer = options("wbc", tmp_path / "outer", epochs=1, **cached(tmp_path))
     nested = {"_target_": "nesting.train_inside", **inner}
     run("Training", **outer, initialize=[nested, "$monai.utils.set_determinism(seed=@seed)"])
     for name in ("inner", "outer"):
@@ -136,7 +136,7 @@ def test_keys_of_your_own_are_known_when_you_say_so(tmp_path):
 def test_keys_of_your_own_are_known_to_what_follows_a_training(tmp_path, capsys):
     """Evaluation by the file that the training wrote, and prediction; the layer that never works fully is announced."""
     own = {"my_key": 3, "known_keys": ["my_key"]}
-    run("Training", **options("wbc", tmp_path, epochs=1, iel_warmup=4, iel_gain=15), **own)
+    run("Training", **options("wbc", tmp_path, epochs=1, iel_warmup=4), **own)
     assert "The layer warms up for 4 epochs, but the training has only 1" in capsys.readouterr().out
     evaluate, inference = (read_json(tmp_path / f"{name}.json") for name in ("evaluate", "inference"))
     assert evaluate["my_key"] == 3
@@ -171,27 +171,23 @@ def test_two_bundles_in_one_process_use_their_own_configs(tmp_path):
 @pytest.fixture(scope="module")
 def values():
     parser = ConfigParser(ConfigParser.load_config_file(configs("wbc", "train")[0]))
-    return {key: parser.get_parsed_content(key) for key in TRAINING}
+    return {key: parser.get_parsed_content(key) for key in TRAINING if key in parser}
 
 
 LIMITS = [
     ("image_size", [17, 17], [16, 17]),
     ("image_size", [17, 17], [17, 16]),
-    ("noise_fraction", 1, 1.001),
-    ("noise_fraction", 0, -0.001),
-    ("sample_size", 24, 23),
-    ("sample_count", 4, 3),
+    ("datalists#size", 24, 23),
+    ("datalists#count", 4, 3),
     ("epochs", 1, 0),
     ("seed", 0, -1),
-    ("iel_steps", 0, -1),
+    ("iel_gain", 1.1, 1),
+    ("iel_gain", None, "none of it"),
+    ("label_error", [str], []),
     ("val_interval", 20, 21),
     ("regions", [[2]], [[3]]),
-    ("dice_weight", 0, -0.1),
-    ("iel_spacing", [1.0, 2.0], [1.0, 2.0, 3.0]),
-    ("noise_window", [1, 1], [1, 0]),
-    ("bite_count", 0, -1),
-    ("bite_radius", 0, -0.1),
-    ("hull_radius", 0, -0.1),
+    ("train#average#decay", 0.99, 1),
+    ("lr_scheduler#step_size", 1, 0),
     ("features", [1] * 6, [1] * 5),
 ]
 
