@@ -47,10 +47,10 @@ def bundles() -> str:
     changes = {name: yaml.safe_load((BUNDLES / name / "dataset.yaml").read_text("utf-8")) for name in names}
     lines = [
         "# Keys of the bundles\n",
-        "Override any key on the command line with `--KEY VALUE`. To unset one, type `null`. Keys without a meaning "
-        "combine other keys. `resume` and the like are [parameters of the workflow](python/bundle.md).\n",
+        "Override any key on the command line with `--KEY VALUE`. To unset one, type `null`. Keys that only combine "
+        "others are left out. `resume` and the like are [parameters of the workflow](python/bundle.md).\n",
     ]
-    for config in ("train", "evaluate", "inference", "multi_gpu_train"):
+    for config in ("train", "evaluate", "inference"):
         text = (BUNDLES / "shared" / f"{config}.yaml").read_text("utf-8")
         content = yaml.safe_load(text)
         meanings = dict(re.findall(r"^(\w+):.*?  # (.+)$", text, re.MULTILINE))
@@ -61,11 +61,11 @@ def bundles() -> str:
             "|---|---|---|---|",
         ]
         for key, value in content.items():
-            if key in ("imports", "initialize", "run", "finalize"):
+            if key in ("imports", "initialize", "run", "finalize") or key not in meanings:
                 continue
             own = {name: shown(changed[name][key]) for name in names if key in changed[name]}
             others = [f"{name} {text}" for name, text in own.items() if text != shown(value)]
-            lines.append(f"| `{key}` | {meanings.get(key, '')} | {shown(value)} | {', '.join(others)} |")
+            lines.append(f"| `{key}` | {meanings[key]} | {shown(value)} | {', '.join(others)} |")
         lines.append("")
     return "\n".join(lines)
 
