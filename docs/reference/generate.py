@@ -87,12 +87,13 @@ def commands() -> str:
     os.environ.update(COLUMNS="110", NO_COLOR="1")
     lines = [
         "# Command line\n",
-        "`python -m monai_iels` is the same as `monai-iels`. `monai-iels --version` prints the version.\n",
+        "`python -m monai_iels` is the same as `monai-iels`. `--version` prints the version, `--help` this page.\n",
     ]
     for room, parser in subparsers(make_parser()).items():
         lines += [f"## monai-iels {room}\n", f"{parser.description}\n"]
         for command in subparsers(parser).values() or [parser]:
-            lines.append(f"```text\n{command.format_help().strip()}\n```\n")
+            text = re.sub(r"\n +-h, --help .*| \[-h\]", "", command.format_help())  # which every command has
+            lines.append(f"```text\n{text.strip()}\n```\n")
     return "\n".join(lines)
 
 
