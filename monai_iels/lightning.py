@@ -19,8 +19,6 @@ from monai_iels.warmup import Warmup
 make_importable()
 from lightning.pytorch import Callback, LightningModule, Trainer  # noqa: E402 (it may import torchvision)
 
-__all__ = ["InverseEvolution"]
-
 
 class InverseEvolution(Callback):
     """Apply ``layer`` to the logits of a LightningModule in its training steps, and nowhere else.

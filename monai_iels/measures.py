@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
-__all__ = ["KEY_METRIC", "MEASURES", "Measure", "compared", "deciding_metric", "how_to_read", "measure_of"]
-
 
 @dataclass(frozen=True)
 class Measure:

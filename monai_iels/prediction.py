@@ -23,8 +23,6 @@ from monai.transforms import AsDiscreted, Compose, LoadImaged, SaveImaged
 
 from monai_iels import images
 
-__all__ = ["Predictor"]
-
 
 class Predictor:
     """Predict images one at a time, in their own geometry.

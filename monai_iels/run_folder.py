@@ -21,8 +21,6 @@ from monai_iels._files import locked, read_json, read_table, save_weights, write
 from monai_iels._terminal import first_line
 from monai_iels.measures import KEY_METRIC, deciding_metric
 
-__all__ = ["RunFolder", "best_and_last", "scores_of"]
-
 logger = logging.getLogger(__name__)
 
 

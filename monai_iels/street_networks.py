@@ -17,8 +17,6 @@ from torch import Tensor, nn
 from monai_iels._terminal import first_line
 from monai_iels.torchvision_operators import make_importable
 
-__all__ = ["BACKBONES", "street_network"]
-
 BACKBONES = {"deeplabv3plus": "resnet101", "hrnetv2_w48": "hrnet_w48"}
 """The paper's networks, and the backbone of each."""
 

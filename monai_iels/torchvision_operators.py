@@ -15,8 +15,6 @@ from pathlib import Path
 
 import torch
 
-__all__ = ["make_importable"]
-
 
 @cache
 def make_importable() -> None:

@@ -94,27 +94,10 @@ def test_the_drawings_import_nothing_of_ours_and_only_the_data_import_them():
     assert users == {home / "data", home / "drawings"}
 
 
-@pytest.mark.parametrize("name", sorted(set(MODULES) - set(PUBLIC)))
-def test_private_modules_export_nothing(name):
-    assert not hasattr(importlib.import_module(name), "__all__")
-
-
-@pytest.mark.parametrize("name", PUBLIC)
-def test_a_list_of_exported_names_is_sorted_and_has_all_own_names(name):
-    module = importlib.import_module(name)
-    exported = getattr(module, "__all__", None)
-    if exported is None:
-        return  # a module of the core: what has no underscore is public
-    assert exported == sorted(exported, key=lambda key: (not key.isupper(), not key[0].isupper(), key))
-    own = {
-        key
-        for key, value in vars(module).items()
-        if not key.startswith("_")
-        and (inspect.isclass(value) or inspect.isfunction(value))
-        and value.__module__ == name
-    }
-    assert own <= set(exported)
-    assert all(hasattr(module, key) for key in exported)
+def test_public_names_are_listed_once():
+    """What a room's face imports is what it offers; only names that are loaded later need a list."""
+    listed = [name for name in MODULES if hasattr(importlib.import_module(name), "__all__")]
+    assert [name for name in listed if "nnunet" not in name] == ["monai_iels.evolutions"]
 
 
 def test_no_name_is_one_of_monai_s():

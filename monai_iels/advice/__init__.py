@@ -8,16 +8,3 @@ from monai_iels.advice._diagnosis import Diagnosis
 from monai_iels.advice._reading import LabelFiles, find_labels, labels_in_folder, labels_of_bundle, labels_of_source
 from monai_iels.advice._settings import Setting
 from monai_iels.advice._signs import Signs
-
-__all__ = [
-    "Advice",
-    "Diagnosis",
-    "LabelFiles",
-    "Setting",
-    "Signs",
-    "advise",
-    "find_labels",
-    "labels_in_folder",
-    "labels_of_bundle",
-    "labels_of_source",
-]

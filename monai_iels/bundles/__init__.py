@@ -8,5 +8,3 @@ They are made from ``bundles/shared`` and what the bundle's ``dataset.yaml`` cha
 
 from monai_iels.bundles._composing import compose
 from monai_iels.bundles._data import check_data, composed_config, list_data
-
-__all__ = ["check_data", "compose", "composed_config", "list_data"]

@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from monai_iels._terminal import first_line
 from monai_iels.cli._parser import make_parser
 
-__all__ = ["main", "make_parser", "run_program"]
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 if all is well, 1 if not, 2 for a wrong command, 130 for Ctrl-C."""

@@ -26,38 +26,3 @@ from monai_iels.data._problems import DataError, Problem, Problems
 from monai_iels.data._search import contents, listing, walk
 from monai_iels.data._source import Source
 from monai_iels.images import IGNORED, as_mask
-
-__all__ = [
-    "IGNORED",
-    "SOURCES",
-    "SYNTHETIC",
-    "DataError",
-    "Datalists",
-    "LabelValues",
-    "LabelValuesd",
-    "LoadFiled",
-    "Problem",
-    "Problems",
-    "Report",
-    "SetAsideIgnoredd",
-    "Source",
-    "all_files",
-    "as_mask",
-    "case_files",
-    "cases_of",
-    "check_files",
-    "check_labels",
-    "check_source",
-    "checked_datalists",
-    "contents",
-    "describe_pairs",
-    "download_archive",
-    "fingerprint",
-    "is_archive",
-    "label_readers",
-    "listing",
-    "make_report",
-    "paired_datalists",
-    "read_file",
-    "walk",
-]

@@ -13,5 +13,3 @@ from monai_iels.drawings._dsb2018 import draw_dsb2018
 from monai_iels.drawings._hippocampus import draw_hippocampus
 from monai_iels.drawings._refuge import draw_refuge
 from monai_iels.drawings._wbc import draw_wbc
-
-__all__ = ["draw_cityscapes", "draw_drive", "draw_dsb2018", "draw_hippocampus", "draw_refuge", "draw_wbc"]

@@ -15,17 +15,3 @@ from monai_iels.handlers._training import (
     averaged_over_processes,
     batch_size_per_process,
 )
-
-__all__ = [
-    "EvaluationReport",
-    "LayerPictures",
-    "MovingAverage",
-    "SeedEachEpoch",
-    "StopOnNan",
-    "Tracking",
-    "TrainingCheckpoint",
-    "TrainingReport",
-    "TrainingStopped",
-    "averaged_over_processes",
-    "batch_size_per_process",
-]

@@ -11,19 +11,3 @@ from monai_iels.images._all_formats import FORMATS, format_of, header, read, suf
 from monai_iels.images._dicom import find_series, read_series
 from monai_iels.images._format import IGNORED, Format, Header
 from monai_iels.images._pictures import as_mask
-
-__all__ = [
-    "FORMATS",
-    "IGNORED",
-    "Format",
-    "Header",
-    "as_mask",
-    "find_series",
-    "format_of",
-    "header",
-    "read",
-    "read_series",
-    "suffix_of",
-    "suffixes",
-    "writable",
-]

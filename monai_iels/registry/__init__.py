@@ -7,5 +7,3 @@ A name has two models: NAME is the network, with logits as output; NAME-predict 
 
 from monai_iels.registry._registering import register, server_in_use
 from monai_iels.registry._versions import export_version, promote
-
-__all__ = ["export_version", "promote", "register", "server_in_use"]

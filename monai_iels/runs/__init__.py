@@ -13,5 +13,3 @@ from monai_iels.runs._evaluation import Evaluation
 from monai_iels.runs._inference import Inference
 from monai_iels.runs._keys import known_keys, training_config
 from monai_iels.runs._training import Training
-
-__all__ = ["Evaluation", "Inference", "RunError", "Training", "known_keys", "training_config"]

@@ -14,19 +14,3 @@ from monai_iels.study._report import write_report
 from monai_iels.study._results import Results, RunResult, read_results
 from monai_iels.study._running import run_study
 from monai_iels.study._terminal_summary import closing_words
-
-__all__ = [
-    "Results",
-    "RunResult",
-    "Study",
-    "closing_words",
-    "compare_variants",
-    "paired_difference",
-    "preset_for_a_gpu",
-    "read_results",
-    "read_study",
-    "run_study",
-    "select_variants",
-    "with_methods",
-    "write_report",
-]
