@@ -10,27 +10,11 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-__all__ = [
-    "NETWORK",
-    "RUN",
-    "TRAINING",
-    "Rule",
-    "as_typed",
-    "check_rules",
-    "each",
-    "is_above",
-    "is_model_name",
-    "is_number",
-    "is_text",
-    "is_whole",
-    "number",
-    "unknown_key",
-    "whole_number",
-]
-
+_ADDRESS = r"(https?|sqlite|postgresql|mysql|mssql|databricks(-uc)?)(\+\w+)?:|databricks$"
 _WORDS = {"true": True, "false": False, "null": None, "none": None}
 
 
@@ -192,7 +176,9 @@ TRAINING = NETWORK | {
 
 RUN: dict[str, Rule] = {
     **dict.fromkeys(("resume", "pictures", "track", "system_metrics"), _SWITCH),
-    "tracking_uri": Rule(lambda value, _: is_text(value), "an address such as http://HOST:5000").or_none(),
+    "tracking_uri": Rule(
+        lambda value, _: is_text(value) and bool(re.match(_ADDRESS, value)), "an address such as http://HOST:5000"
+    ).or_none(),
     "experiment_name": _TEXT,
     "run_name": _TEXT.or_none(),
     "run_tags": Rule(lambda value, _: isinstance(value, dict), "names with values, {{'reader':'A'}}").or_none(),

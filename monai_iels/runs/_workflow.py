@@ -6,10 +6,9 @@
 from __future__ import annotations
 
 import logging
-import re
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -23,13 +22,12 @@ from monai_iels._terminal import first_line
 from monai_iels.data import SYNTHETIC, check_labels
 from monai_iels.runs._error_sentences import one_sentence
 from monai_iels.runs._keys import check_keys, keys_of
-from monai_iels.settings import RUN, Rule, as_typed, check_rules
-from monai_iels.tracking import remember_secrets, without_secrets
+from monai_iels.settings import RUN, Rule, as_typed, check_rules, is_text
+from monai_iels.tracking import plain_address
 
 logger = logging.getLogger(__name__)
 Handler = TypeVar("Handler")
 
-_ADDRESS = r"(https?|sqlite|postgresql|mysql|mssql|databricks(-uc)?)(\+\w+)?:|databricks$"
 _ARGUMENTS = {"args_file", "bundle_root", "config_file", "known_keys", "logging_file", "meta_file", "workflow_name"}
 _OF_CONFIGS_ALONE = ("init_id", "run_id", "final_id", "run", "tracking")
 
@@ -67,6 +65,8 @@ class BundleRun(ConfigWorkflow):
             if key in settings:
                 raise ValueError(f"--{key} is for --config_file without --workflow_name; leave it out")
         options = {key: as_typed(value) for key, value in options.items()}
+        if is_text(options.get("tracking_uri")):
+            options["tracking_uri"] = plain_address(options["tracking_uri"])
         check_rules({key: RUN[key] for key in options}, options)
         folder = Path(str(bundle_root)) / "configs"
         files = [folder / f"{name}.json" for name in configs]
@@ -84,14 +84,12 @@ class BundleRun(ConfigWorkflow):
             if not parts:
                 raise
             raise ValueError(
-                f"{' or '.join(parts)} is a part of a key that has no parts ({first_line(error)}); set the key as a whole"
+                f"{' or '.join(parts)}: the key has no such part ({first_line(error)}); set the key as a whole"
             ) from None
-        if "tracking_uri" in options:
-            options["tracking_uri"] = checked_address(options["tracking_uri"])
         self.options = options
         self.known_keys = ensure_tuple(known_keys)
         self.has_run = False
-        hide_secrets(self.parser.get())
+        refuse_secrets(self.parser.get())
         logging.getLogger("monai.bundle.scripts").addFilter(_is_without_address)
 
     def __getitem__(self, key: str) -> Any:
@@ -157,30 +155,19 @@ def warn_if_synthetic(dataset_dir: str) -> None:
         logger.warning("=== SYNTHETIC IMAGES, not real ones. Set --dataset_dir to the folder of the real data set. ===")
 
 
-def checked_address(uri: str | None) -> str | None:
-    """Return the address of a tracking server without user name and password, which this process remembers.
-
-    Raises:
-        ValueError: if it is no address.
-    """
-    if uri is None:
-        return None
-    if not re.match(_ADDRESS, str(uri)):
-        shown = without_secrets(str(uri))
-        raise ValueError(f"--tracking_uri must be an address such as http://HOST:5000, got {shown}")
-    return remember_secrets(uri)
-
-
 def _is_without_address(record: logging.LogRecord) -> bool:
     """Filter MONAI's summary of the arguments: it would print the address with its password."""
     return "tracking_uri" not in str(record.msg)
 
 
-def hide_secrets(config: Any) -> None:
-    """Hide user names and passwords of addresses that components of a config are given directly."""
-    items: Iterable[tuple[Any, Any]] = config.items() if isinstance(config, dict) else enumerate(config)
-    for key, value in items:
+def refuse_secrets(config: Any) -> None:
+    """Refuse user names and passwords in addresses that components of a config are given directly.
+
+    Raises:
+        ValueError: for the first one.
+    """
+    for key, value in config.items() if isinstance(config, dict) else enumerate(config):
         if key == "tracking_uri" and isinstance(value, str) and not value.startswith(("$", "@", "%")):
-            config[key] = remember_secrets(value)
+            plain_address(value)
         elif isinstance(value, dict | list):
-            hide_secrets(value)
+            refuse_secrets(value)
