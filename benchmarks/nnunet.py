@@ -18,7 +18,7 @@ from nnunetv2.training.loss.deep_supervision import DeepSupervisionWrapper
 from nnunetv2.training.loss.dice import MemoryEfficientSoftDiceLoss
 from torch import nn
 
-from monai_iels import ConvexCurveMotion, Evolution, HeatDiffusion, InverseEvolutionLayer
+from monai_iels import ConvexCurveMotion, Evolution, GuidedDiffusion, HeatDiffusion, InverseEvolutionLayer
 
 PATCHES = {"2d, 128x128, 4 cases": (4, 128, 128), "3d, 32x32x32, 2 cases": (2, 32, 32, 32)}
 CLASSES = 3
@@ -28,7 +28,8 @@ REPEATS = 2
 def main() -> None:
     """Print a table of shares."""
     torch.set_num_threads(1)
-    print("| patch | heat, gain 15 | curve motion, reach 6, one region | two regions |\n|---|---|---|---|")
+    print("| patch | guided, gain 15 | heat, gain 15 | curve motion, reach 6, one region | two regions |")
+    print("|---|---|---|---|---|")
     for name, (batch, *patch) in PATCHES.items():
         network = unet(len(patch))
         image = torch.randn(batch, 1, *patch)
@@ -43,6 +44,7 @@ def main() -> None:
         iteration = seconds(lambda: loss(network(image), targets).backward())  # noqa: B023 (called at once)
         shares = []
         for evolution, strength in (
+            (GuidedDiffusion, {"gain": 15}),
             (HeatDiffusion, {"gain": 15}),
             (ConvexCurveMotion, {"reach": 6}),
             (curves, {"reach": 6}),
@@ -51,7 +53,7 @@ def main() -> None:
                 InverseEvolutionLayer(evolution(spacing=float(2**scale)), **strength, spatial_dims=len(patch))
                 for scale in range(len(heads))
             ]
-            alone = seconds(lambda: evolve(layers, heads))  # noqa: B023 (called at once)
+            alone = seconds(lambda: evolve(layers, heads, image))  # noqa: B023 (called at once)
             shares.append(f"{100 * alone / (iteration + alone):.1f} %")
         print(f"| {name} | {' | '.join(shares)} |", flush=True)
 
@@ -72,10 +74,10 @@ def curves(spacing: float) -> Evolution:
     return ConvexCurveMotion(regions=((1,), (2,)), spacing=spacing)
 
 
-def evolve(layers: Sequence[nn.Module], heads: Sequence[torch.Tensor]) -> None:
+def evolve(layers: Sequence[nn.Module], heads: Sequence[torch.Tensor], image: torch.Tensor) -> None:
     """Apply each layer to its head, and differentiate it."""
     for layer, head in zip(layers, heads, strict=True):
-        evolved = layer(head)
+        evolved = layer(head, image)
         evolved.backward(torch.ones_like(evolved))
 
 
