@@ -34,7 +34,6 @@ from monai_iels import (
     HeatDiffusion,
     InverseEvolutionLayer,
 )
-from monai_iels.evolutions.curvature import CurvatureMotion
 from monai_iels.operators import balls
 
 REPEATS = 5
@@ -212,12 +211,12 @@ def step_of_the_network(shape: tuple[int, ...]) -> Callable[[], None]:
 
 
 def other_equations() -> list[list[str]]:
-    """Compare guided diffusion and curvature motion with heat, a training step and the logits."""
+    """Compare guided diffusion with heat, a training step and the logits."""
     u, one, steps = smooth_logits(LARGE), smooth_logits((1, 3, 512, 512)), 20
     step = step_of_the_network((1, 3, 512, 512))
     (whole,) = medians(step, repeats=3)
     rows = []
-    for name, evolution in (("guided diffusion", GuidedDiffusion(2.0)), ("curvature motion", CurvatureMotion(2.0))):
+    for name, evolution in (("guided diffusion", GuidedDiffusion(2.0)),):
         bound = evolution.guided_by(smooth_logits(LARGE))
         small = evolution.guided_by(smooth_logits((1, 3, 512, 512)))
         ours, heat, loop, share = medians(

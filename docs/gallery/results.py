@@ -67,17 +67,6 @@ WITH_AND_WITHOUT = {
         ),
     },
 }
-METHODS = {
-    "U-Net": ("U-Net", ALONE, "o"),
-    "U-Net + layer": ("U-Net + layer", LAYER, "D"),
-    "majority filter": ("majority filter", "#1b9e77", "s"),
-    "generalized cross-entropy": ("generalized cross-entropy", "#7570b3", "^"),
-    "gradient loss": ("gradient loss, weight 1", "#386cb0", "v"),
-    "forward layer": ("forward layers", "#a6761d", "P"),
-    "weight penalty": ("weight penalty 0.1", "#e7298a", "X"),
-}
-
-
 LABEL_ERRORS = {"wbc": "white blood cells", "dsb2018": "nuclei", "hippocampus": "hippocampus (3-D)"}
 
 
@@ -87,8 +76,6 @@ def main() -> None:
     with plt.rc_context({"font.size": 11, "axes.spines.top": False, "axes.spines.right": False}):
         drawings = {
             "with_and_without": with_and_without,
-            "methods": methods,
-            "gains": gains,
             "label_errors": label_errors,
         }
         for name, draw in drawings.items():
@@ -155,50 +142,6 @@ def difference(left: Axes, right: Axes, place: int, without: pd.Series, with_lay
         va="center",
         fontsize=9,
     )
-
-
-def methods() -> Figure:
-    """Compare the remedies against noise at the same places: Dice of each, one line per data set."""
-    lines = WITH_AND_WITHOUT["Noise at the same places in all labels"]
-    figure, axis = plt.subplots(figsize=(8.4, 4.4), layout="constrained")
-    for place, (study, group, *_) in enumerate(lines.values()):
-        table = rows(study, group)
-        for offset, (name, (variant, color, marker)) in enumerate(METHODS.items()):
-            if variant in table.index:
-                row = table.loc[variant]
-                where = place + 0.09 * (offset - 2)
-                axis.errorbar(row.dice, where, xerr=row.dice_deviation, fmt=marker, color=color, capsize=2, label=name)
-    axis.set(yticks=range(len(lines)), yticklabels=list(lines), ylim=(len(lines) - 0.5, -0.5))
-    axis.set_xlabel("Dice against clean labels (± deviation over seeds)")
-    for place in range(1, len(lines)):
-        axis.axhline(place - 0.5, color="0.85", lw=0.8)
-    axis.grid(axis="x", alpha=0.3)
-    handles = dict(zip(*reversed(axis.get_legend_handles_labels()), strict=True))
-    figure.legend(handles.values(), handles, loc="outside lower center", ncols=3, frameon=False)
-    return figure
-
-
-def gains() -> Figure:
-    """Plot Dice over the gain of the layer: white blood cells and nuclei, noisy and clean labels."""
-    figure, axis = plt.subplots(figsize=(8.4, 3.8), layout="constrained")
-    lines = {
-        "white blood cells, shared noise": ("wbc-gain", "", LAYER, "o-"),
-        "nuclei, shared noise": ("dsb2018-gain", "shared 3x3 noise, 20 %", "#386cb0", "s-"),
-        "nuclei, clean labels": ("dsb2018-gain", "clean labels", "#386cb0", "s:"),
-    }
-    for label, (study, group, color, style) in lines.items():
-        table = rows(study, group)
-        table = table[~table.index.str.contains("warm-up|of 0.2")]
-        values = table.index.str.extract(r"gain (\d+)", expand=False).astype(float)
-        axis.plot(values, table.dice, style, color=color, label=label)
-    axis.axvspan(6, 40, color="#1a7f37", alpha=0.08)
-    axis.text(15.5, 0.5, "useful:\n6 to 40", color="#1a7f37", va="top", ha="center", fontsize=10)
-    axis.axvspan(1000, 2e5, color="#b3261e", alpha=0.08)
-    axis.text(1100, 0.98, "a layer warns when\nits gain is above 1000", color="#b3261e", va="top", fontsize=10)
-    axis.set(xscale="log", xlim=(0.8, 2e5), ylim=(-0.03, 1), xlabel="gain (1 is no layer)", ylabel="Dice, one seed")
-    axis.grid(alpha=0.3)
-    axis.legend(loc="lower left", frameon=False)
-    return figure
 
 
 def tables_of_label_errors() -> dict[str, pd.DataFrame]:
