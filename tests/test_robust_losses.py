@@ -230,13 +230,13 @@ def weights(output):
 def default(tmp_path_factory):
     """Train with the default loss."""
     output = tmp_path_factory.mktemp("default")
-    run("Training", **options("wbc", output, epochs=1, label_error=corrupt(), iel_gain=None))
+    run("Training", **options("wbc", output, epochs=1, label_error=corrupt(), iel_gain="null"))
     return output
 
 
 @pytest.mark.parametrize("name", RIVALS)
 def test_each_loss_trains_in_a_bundle(name, default, tmp_path):
-    given = options("wbc", tmp_path, epochs=1, label_error=corrupt(), iel_gain=None, **METHODS[name])
+    given = options("wbc", tmp_path, epochs=1, label_error=corrupt(), iel_gain="null", **METHODS[name])
     loss = run("Training", **given).parser.get_parsed_content("loss")
     assert isinstance(loss.loss if isinstance(loss, LabeledPixelsLoss) else loss, RIVALS[name])
     assert ("loss" in torch.load(tmp_path / "last.pt", weights_only=True)) == (name == "t_loss")

@@ -131,8 +131,7 @@ def test_the_strength_of_a_layer_is_one_key(name, overrides, dt, steps, gain):
         assert layer.dt == pytest.approx(dt, rel=0.01)
     assert layer.spatial_dims == parser["spatial_dims"]
     assert layer.gains() == (pytest.approx({layer.spatial_dims: gain}, rel=0.01) if gain else {})
-    handlers = parser.get_parsed_content("train#handlers")
-    (warmup,) = [each._parameter_setter for each in handlers if hasattr(each, "_parameter_setter")]
+    warmup = parser.get_parsed_content("train#handlers#1#parameter_setter")
     assert warmup.layers == [layer]
 
 
