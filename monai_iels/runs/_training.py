@@ -188,7 +188,7 @@ class Training(BundleRun):
         if self["layer"].needs_image and not is_behind:
             raise ValueError(
                 f"{type(self['layer'].evolution).__name__} needs the image, which a loss does not know; put the layer "
-                "behind the network, or choose another evolution"
+                "behind the network, or choose another evolution, such as monai_iels.HeatDiffusion"
             )
         if is_behind and self["ignored_values"]:
             raise ValueError(
