@@ -215,38 +215,35 @@ def other_equations() -> list[list[str]]:
     u, one, steps = smooth_logits(LARGE), smooth_logits((1, 3, 512, 512)), 20
     step = step_of_the_network((1, 3, 512, 512))
     (whole,) = medians(step, repeats=3)
-    rows = []
-    for name, evolution in (("guided diffusion", GuidedDiffusion(2.0)),):
-        bound = evolution.guided_by(smooth_logits(LARGE))
-        small = evolution.guided_by(smooth_logits((1, 3, 512, 512)))
-        ours, heat, loop, share = medians(
-            lambda bound=bound: through(u, lambda u: bound.evolve(u, -0.1, steps)),
-            lambda: through(u, lambda u: HEAT.evolve(u, -0.1, steps)),
-            lambda: through(u, lambda u: loop_of_convolutions(u, -0.1, steps, 2.0)),
-            lambda small=small: through(one, lambda u: small.evolve(u, -0.1, steps)),
-            repeats=3,
-        )
-        what, logits = f"{name}, {by(LARGE)}, {steps} steps", 4 * u.numel()
-        peak, kept = peak_memory(u, lambda u, bound=bound: bound.evolve(u, -0.1, steps)), kept_memory(u, bound, steps)
-        rows += [
-            row(what, "loop of convolutions, of heat", ours, loop, ""),
-            [what, "heat", ms(ours), ms(heat), f"{ours / heat:.1f} of it", ""],
-            [
-                f"{name}, {steps} steps",
-                f"training step of BasicUNet (64 to 1024 features), {by(one.shape)}",
-                *(ms(share), ms(whole), f"{share / whole:.2%} of it", ""),
-            ],
-            [f"peak extra memory of {what}", "the logits", mb(peak), mb(logits), f"{peak / logits:.1f} of it", ""],
-            [
-                f"kept for the backward pass by {what}",
-                "the logits",
-                mb(kept),
-                mb(logits),
-                f"{kept / logits:.1f} of it",
-                "",
-            ],
-        ]
-    return rows
+    bound = GuidedDiffusion(2.0).guided_by(smooth_logits(LARGE))
+    small = GuidedDiffusion(2.0).guided_by(smooth_logits((1, 3, 512, 512)))
+    ours, heat, loop, share = medians(
+        lambda: through(u, lambda u: bound.evolve(u, -0.1, steps)),
+        lambda: through(u, lambda u: HEAT.evolve(u, -0.1, steps)),
+        lambda: through(u, lambda u: loop_of_convolutions(u, -0.1, steps, 2.0)),
+        lambda: through(one, lambda u: small.evolve(u, -0.1, steps)),
+        repeats=3,
+    )
+    what, logits = f"guided diffusion, {by(LARGE)}, {steps} steps", 4 * u.numel()
+    peak, kept = peak_memory(u, lambda u: bound.evolve(u, -0.1, steps)), kept_memory(u, bound, steps)
+    return [
+        row(what, "loop of convolutions, of heat", ours, loop, ""),
+        [what, "heat", ms(ours), ms(heat), f"{ours / heat:.1f} of it", ""],
+        [
+            f"guided diffusion, {steps} steps",
+            f"training step of BasicUNet (64 to 1024 features), {by(one.shape)}",
+            *(ms(share), ms(whole), f"{share / whole:.2%} of it", ""),
+        ],
+        [f"peak extra memory of {what}", "the logits", mb(peak), mb(logits), f"{peak / logits:.1f} of it", ""],
+        [
+            f"kept for the backward pass by {what}",
+            "the logits",
+            mb(kept),
+            mb(logits),
+            f"{kept / logits:.1f} of it",
+            "",
+        ],
+    ]
 
 
 def kept_memory(u: Tensor, evolution: Evolution, steps: int) -> int:
