@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: monai_iels contributors
 # SPDX-License-Identifier: Apache-2.0
 
-"""From label files to advice, and its files: a report, a contact sheet, overrides and a study."""
+"""From label files to advice, and its files: a contact sheet, overrides and a study."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import dataclasses
 import os
 import shlex
 from pathlib import Path
-from statistics import mode
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,6 @@ from monai_iels.advice._report import report
 from monai_iels.advice._settings import Setting, settings_for
 from monai_iels.advice._sheet import MARKED, draw_sheet
 from monai_iels.advice._signs import Repeats, Signs, measure, specks_of
-from monai_iels.data import DataError, Problem
 from monai_iels.study import with_methods
 
 _SHOWN = 12
@@ -56,26 +54,22 @@ class Advice:
         return sorted(found, key=lambda file: -found[file])[:count]
 
     def save(self, folder: Path, root: Path, bundle: Path | None = None) -> str:
-        """Write ``labels.png``, ``report.md``, ``override.yaml`` and ``study.yaml``, and return the next steps.
+        """Write ``labels.png``, ``override.yaml`` and ``study.yaml``, and return the next steps.
 
         Args:
             folder: where to write; not in the folder of the data.
             root: folder of the data.
             bundle: folder of the bundle that trains with them, if there is one.
         """
-        steps = _next_steps(folder, root, bundle)
         with atomic(folder / "labels.png") as part:
             draw_sheet([(self.files.label(f), self.signs[f]) for f in self.worst()], self.diagnosis.answer, part)
         answer, best = self.diagnosis.answer, self.settings[0]
         columns = {"U-Net": {"layer#steps": 0}} | {setting.name: setting.overrides for setting in self.settings}
         study = {"bundle": os.path.abspath(bundle) if bundle else "mine", "seeds": 3, "columns": columns}
-        text = f"# What the labels say\n\n{self}\n\n{steps}\n\n![The worst labels](labels.png)\n"
-        write_text(
-            f"# {answer}: {best.name}. {best.evidence}\n{_yaml(with_methods(best.overrides))}", folder / "override.yaml"
-        )
-        write_text(f"# {answer}: what to try.\n{_yaml(study)}", folder / "study.yaml")
-        write_text(text, folder / "report.md")
-        return steps
+        words = f"{answer}: {best.name}. {best.evidence}"
+        _write_yaml(with_methods(best.overrides), words, folder / "override.yaml")
+        _write_yaml(study, f"{answer}: what to try.", folder / "study.yaml")
+        return _next_steps(folder, root, bundle)
 
 
 def advise(files: LabelFiles, count: int = 100) -> Advice:
@@ -86,7 +80,7 @@ def advise(files: LabelFiles, count: int = 100) -> Advice:
         count: the largest number of labels to look at, evenly chosen.
 
     Raises:
-        DataError: if a label cannot be read, or none has an object.
+        ValueError: if a label cannot be read, or none has an object.
     """
     signs, repeats, has_objects = {}, Repeats(), False
     for file, label in zip(files.chosen(count), files.labels(count), strict=True):
@@ -95,11 +89,10 @@ def advise(files: LabelFiles, count: int = 100) -> Advice:
         repeats.add(specks)
         has_objects |= bool(label.classes.any())
     if not has_objects:
-        remedy = "Give labels with objects; the background is 0."
-        raise DataError(Problem("values", os.path.dirname(next(iter(signs))), "all labels are empty", remedy))
+        raise ValueError("all labels are empty: give labels with objects; the background is 0")
     diagnosis = diagnose(list(signs.values()), repeats.correlation())
     remedies_of = SHARED if diagnosis.may_repeat else diagnosis.answer
-    return Advice(files, diagnosis, signs, settings_for(remedies_of, mode(each.axis for each in signs.values())))
+    return Advice(files, diagnosis, signs, settings_for(remedies_of))
 
 
 def _next_steps(folder: Path, root: Path, bundle: Path | None) -> str:
@@ -121,5 +114,5 @@ or compare all of them, and the network alone, with three seeds:
     {study} --output_dir {place}/study"""
 
 
-def _yaml(content: dict[str, Any]) -> str:
-    return yaml.safe_dump(content, sort_keys=False, width=120, allow_unicode=True)
+def _write_yaml(content: dict[str, Any], words: str, file: Path) -> None:
+    write_text(f"# {words}\n{yaml.safe_dump(content, sort_keys=False, width=120, allow_unicode=True)}", file)

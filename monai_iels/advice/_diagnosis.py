@@ -1,15 +1,13 @@
 # SPDX-FileCopyrightText: monai_iels contributors
 # SPDX-License-Identifier: Apache-2.0
 
-"""From signs to a belief: a table of rules, of which the first that fits decides."""
+"""From signs to a belief: rules, of which the first that fits decides."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -50,45 +48,6 @@ _RESAMPLED = 200
 _FEWEST = 5
 
 
-class Rule(NamedTuple):
-    """An answer, and the limits that signs must all be above, or below."""
-
-    answer: str
-    above: Mapping[str, float]
-    below: Mapping[str, float] = {}
-
-    def margin(self, signs: Mapping[str, float]) -> float:
-        """Return by what factor the sign that fits least is beyond its limit: above 1 the rule fits.
-
-        It is 0 if a sign was not measured.
-        """
-        ratios = [max(signs[sign], 0.0) / limit for sign, limit in self.above.items()]
-        ratios += [1 / max(signs[sign] / limit, 0.01) for sign, limit in self.below.items()]
-        return 0.0 if any(map(math.isnan, ratios)) else min(ratios)
-
-
-def _limits(*signs: str) -> dict[str, float]:
-    return {sign: LIMITS[sign] for sign in signs}
-
-
-RULES = (
-    Rule(SHARED, _limits("specks", "repeats")),
-    Rule(SCATTERED, _limits("specks")),
-    Rule(
-        POLYGONS,
-        _limits("breadth", "straightness", "corners"),
-        {"corners": 2.6, **_limits("dents")},  # strips that are cut out have sharper corners, polygons at most 2.2
-    ),
-    Rule(SLICES, _limits("slices")),
-    # Strips and bites make fewer wiggles.
-    Rule(BITTEN, _limits("breadth", "gaps"), {"wiggles": 0.7}),
-    # A bite turns sharply outward at both ends, and slowly inward; a ragged outline does both alike.
-    Rule(BITTEN, {**_limits("breadth", "dents"), "corners": 1.15}),
-    Rule(RAGGED, _limits("breadth", "wiggles")),
-)
-"""The first rule that fits decides; if none fits, nothing is to be seen."""
-
-
 @dataclasses.dataclass(frozen=True)
 class Diagnosis:
     """What the signs of a set of labels say.
@@ -96,14 +55,12 @@ class Diagnosis:
     Args:
         answer: one of :data:`ANSWERS`.
         share: how often the same answer comes if labels are drawn again from the set, from 0 to 1.
-        runner_up: the answer that comes next, or the nearest to its limits.
-        signs: the set's signs: the median of the labels', of ``specks`` and ``roughness`` the mean; and ``repeats``.
+        signs: the set's signs: the median of the labels', of ``specks`` the mean; and ``repeats``.
         count: number of labels.
     """
 
     answer: str
     share: float
-    runner_up: str
     signs: dict[str, float]
     count: int
 
@@ -134,17 +91,30 @@ def diagnose(labels: Sequence[Signs], repeats: float) -> Diagnosis:
     answer = _answer_for(signs)
     random = np.random.RandomState(0)
     drawn = [table.iloc[random.randint(len(table), size=len(table))] for _ in range(_RESAMPLED)]
-    answers = Counter(_answer_for(_summary(rows, repeats)) for rows in drawn)
-    nearest = CLEAN if answer != CLEAN else max(RULES, key=lambda rule: rule.margin(signs)).answer
-    others = [other for other, _ in answers.most_common() if other != answer]
-    return Diagnosis(answer, answers[answer] / _RESAMPLED, [*others, nearest][0], signs, len(labels))
+    share = float(np.mean([_answer_for(_summary(rows, repeats)) == answer for rows in drawn]))
+    return Diagnosis(answer, share, signs, len(labels))
 
 
 def _answer_for(signs: Mapping[str, float]) -> str:
-    """Return the answer of the first rule that fits."""
-    return next((rule.answer for rule in RULES if rule.margin(signs) > 1), CLEAN)
+    """Return the answer of the first rule that fits; a sign that was not measured fits none."""
+    beyond = {sign for sign, limit in LIMITS.items() if signs[sign] > limit}
+    fits = {
+        SHARED: {"specks", "repeats"} <= beyond,
+        SCATTERED: "specks" in beyond,
+        # Strips that are cut out have sharper corners; those of polygons are at most 2.2.
+        POLYGONS: {"breadth", "straightness", "corners"} <= beyond
+        and signs["corners"] < 2.6
+        and signs["dents"] < LIMITS["dents"],
+        SLICES: "slices" in beyond,
+        # Strips and bites make fewer wiggles. A bite turns sharply outward at both ends, and slowly inward; a ragged
+        # outline does both alike.
+        BITTEN: ({"breadth", "gaps"} <= beyond and signs["wiggles"] < 0.7)
+        or ({"breadth", "dents"} <= beyond and signs["corners"] > 1.15),
+        RAGGED: {"breadth", "wiggles"} <= beyond,
+    }
+    return next((answer for answer, is_so in fits.items() if is_so), CLEAN)
 
 
 def _summary(table: pd.DataFrame, repeats: float) -> dict[str, float]:
-    """Return the medians of what was measured, and the means of shares of the image."""
-    return {**table.median(), **table[["specks", "roughness"]].mean(), "repeats": repeats}
+    """Return the medians of what was measured, and the mean of specks, which some labels may be free of."""
+    return {**table.median(), "specks": table["specks"].mean(), "repeats": repeats}

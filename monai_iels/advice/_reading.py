@@ -5,11 +5,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -27,8 +26,7 @@ _USUAL = ("labels", "masks", "labelstr", "label", "mask")  # folders of labels, 
 _MOST_CLASSES = 64  # a file with more values is no label
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Label:
+class Label(NamedTuple):
     """One label: the name of its file, its class numbers, and the distance between its pixels along each axis."""
 
     name: str
@@ -36,8 +34,7 @@ class Label:
     spacing: tuple[float, ...]
 
 
-@dataclasses.dataclass(frozen=True)
-class LabelFiles:
+class LabelFiles(NamedTuple):
     """Label files, and how each is read as class numbers ``(1, *spatial)``."""
 
     files: list[str]
@@ -52,14 +49,13 @@ class LabelFiles:
 
     def labels(self, count: int) -> Iterator[Label]:
         """Read at most ``count`` labels."""
-        for file in tqdm(self.chosen(count), desc="Looking at labels", unit="label", disable=None):
-            yield self.label(file)
+        return map(self.label, tqdm(self.chosen(count), desc="Looking at labels", unit="label", disable=None))
 
     def label(self, file: str) -> Label:
         """Read one label; a volume is turned so that its axes point right, forward and up."""
         label = self.read(file)
         if label.ndim not in (3, 4):
-            raise _refusal("size", file, f"the label has {label.ndim - 1} axes, not 2 or 3")
+            raise ValueError(f"{file}: the label has {label.ndim - 1} axes, not 2 or 3")
         if label.ndim == 4:
             label = Orientation(axcodes="RAS", labels=None)(label)  # type: ignore[assignment]
         classes = np.asarray(label[0])
@@ -67,19 +63,14 @@ class LabelFiles:
         return Label(Path(file).name, classes, tuple(factor * float(size) for size in label.pixdim[: classes.ndim]))
 
 
-def _refusal(*problem: str) -> data.DataError:
-    """Return an error: what kind it is, its place, what is wrong, and what to do."""
-    return data.DataError(data.Problem(*problem))
-
-
 def find_labels(root: Path, cache_dir: PathLike | None = None) -> LabelFiles:
     """Return the labels in a folder: of a known data set in its official layout, or of a folder with a usual name.
 
     Raises:
-        DataError: if there are no labels, or nothing says which files are labels.
+        ValueError: if there are no labels, or nothing says which files are labels.
     """
     if not root.is_dir():
-        raise _refusal("missing", str(root), "there is no such folder", "Check the path given with --root.")
+        raise ValueError(f"{root}: there is no such folder; check the path given with --root")
     names = {path.name.lower(): path for path in data.listing(root) if path.is_dir()}
     if own := next((names[name] for name in _USUAL if name in names), None):
         return labels_in_folder(own)
@@ -87,11 +78,8 @@ def find_labels(root: Path, cache_dir: PathLike | None = None) -> LabelFiles:
         for name in data.SOURCES:
             with suppress(data.DataError):
                 return labels_of_source(name, root, cache_dir)
-    what = f"nothing here says which files are labels, {data.contents(root)}"
-    remedy = (
-        "Name the folder of the labels below it with --labels, a data set such as wbc or your bundle with --bundle."
-    )
-    raise _refusal("missing", str(root), what, remedy)
+    remedy = "name the folder of the labels below it with --labels, a data set such as wbc or your bundle with --bundle"
+    raise ValueError(f"{root}: nothing here says which files are labels, {data.contents(root)}; {remedy}")
 
 
 def labels_of_source(name: str, root: PathLike, cache_dir: PathLike | None = None) -> LabelFiles:
@@ -116,26 +104,24 @@ def _listed(datalists: data.Datalists, key: str, values: data.LabelValues, reade
 
 def labels_in_folder(folder: Path) -> LabelFiles:
     """Return all images or volumes below a folder; their values, in order, are the classes."""
-    remedy = "Name the folder of the labels below --root with --labels, such as --labels masks."
+    remedy = "name the folder of the labels below --root with --labels, such as --labels masks"
     if not folder.is_dir():
-        raise _refusal("missing", str(folder), "there is no such folder", remedy)
+        raise ValueError(f"{folder}: there is no such folder; {remedy}")
     files = [str(path) for path in data.walk(folder, data.Problems())]
     files = [file for file in files if file.lower().endswith(suffixes(2) + suffixes(3))]
     if not files:
-        raise _refusal("missing", str(folder), f"there are no label files here, {data.contents(folder)}", remedy)
+        raise ValueError(f"{folder}: there are no label files here, {data.contents(folder)}; {remedy}")
     return LabelFiles(files, _read_any)
 
 
 def _read_any(file: str) -> MetaTensor:
     """Read a label whose values are not known: 0 is the background, others are numbered in their order."""
     if format_of(file).is_lossy:
-        problem = "a JPEG has other values near outlines than the mask that was saved"
-        raise _refusal("values", file, problem, "Save the masks again as PNG, from the program they are of.")
+        remedy = "save the masks again as PNG, from the program they are of"
+        raise ValueError(f"{file}: a JPEG has other values near outlines than the mask that was saved; {remedy}")
     label = data.read_file(file, format_of(file).reader(as_mask))
     values, numbers = torch.unique(label.as_tensor(), return_inverse=True)
     if len(values) > _MOST_CLASSES:
         problem = f"the file has {len(values)} different values, as an image or a mask saved as JPEG does"
-        raise _refusal("values", file, problem, "Give labels with one value per class.")
-    if values[0] != 0:
-        numbers = numbers + 1  # no background
-    return MetaTensor(numbers, meta=label.meta)
+        raise ValueError(f"{file}: {problem}; give labels with one value per class")
+    return MetaTensor(numbers + int(values[0] != 0), meta=label.meta)  # without a 0 there is no background

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from monai_iels._yaml import read_mapping
-from monai_iels.advice._diagnosis import SLICES
 
 
 class Setting(NamedTuple):
@@ -26,16 +25,7 @@ class Setting(NamedTuple):
     evidence: str
 
 
-def settings_for(answer: str, axis: int = -1) -> list[Setting]:
-    """Return what to try, the best first.
-
-    Args:
-        answer: one of the adviser's answers.
-        axis: the axis of the slices, for slices that disagree.
-    """
+def settings_for(answer: str) -> list[Setting]:
+    """Return what to try against one of the adviser's answers, the best first."""
     remedies = read_mapping(Path(__file__).with_name("remedies.yaml"), "what to try")
-    settings = [Setting(**remedy) for remedy in remedies[answer]]
-    if answer == SLICES:
-        spacing = ["1.0" if number == axis % 3 else 'float("inf")' for number in range(3)]
-        settings[-1].overrides["layer#evolution#spacing"] = f"$[{', '.join(spacing)}]"
-    return settings
+    return [Setting(**remedy) for remedy in remedies[answer]]

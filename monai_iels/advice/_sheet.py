@@ -10,28 +10,26 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
-from scipy import ndimage
 
 from monai_iels.advice._diagnosis import BITTEN, CLEAN, POLYGONS, RAGGED, SCATTERED, SHARED, SLICES
 from monai_iels.advice._reading import Label
-from monai_iels.advice._signs import Signs, bends, gaps_of, majority, middle_of, objects_of, odd_slices, specks_of
+from monai_iels.advice._signs import Signs, middle_of, objects_of, odd_slices, smoothed, specks_of
 from monai_iels.pictures import color_of
 
 _RED = "#e6004c"
 _COLUMNS = 4
-MARKED = {  # the sign that the worst labels have most of, and what is marked
-    CLEAN: ("roughness", "what a majority filter of 3x3 pixels would change (these labels look clean)"),
-    SHARED: ("specks", "tiny islands and holes"),
-    SCATTERED: ("specks", "tiny islands and holes"),
-    RAGGED: ("wiggles", "outline turns inward"),
-    POLYGONS: ("straightness", "corners"),
+_SPECKS, _OUTLINE = "tiny islands and holes", "what smoothing would change"
+MARKED = {  # the sign that the worst labels have most of, and what is red
+    CLEAN: ("wiggles", _OUTLINE),
+    SHARED: ("specks", _SPECKS),
+    SCATTERED: ("specks", _SPECKS),
+    RAGGED: ("wiggles", _OUTLINE),
+    POLYGONS: ("straightness", _OUTLINE),
     SLICES: ("slices", "differs from both neighboring slices"),
-    BITTEN: ("gaps", "gaps: what smoothing would fill"),
+    BITTEN: ("gaps", _OUTLINE),
 }
 
 
@@ -45,17 +43,13 @@ def draw_sheet(labels: Sequence[tuple[Label, Signs]], answer: str, file: Path) -
     """
     lines = math.ceil(len(labels) / _COLUMNS)
     figure = Figure(figsize=(2.5 * _COLUMNS, 2.75 * lines + 0.6), layout="constrained")
-    with rc_context({"text.parse_math": False}):
-        fields = figure.subplots(lines, _COLUMNS, squeeze=False).ravel()
-        for axis, (label, signs) in zip(fields, labels, strict=False):
-            _draw(axis, label, signs, answer)
-        for axis in fields[len(labels) :]:
-            axis.set_axis_off()
-        words = "The labels with the strongest signs" if answer != CLEAN else "The roughest labels"
-        figure.suptitle(f"{words}: {answer}", fontsize=12)
-        _, legend = MARKED[answer]
-        figure.legend(handles=[Patch(color=_RED, label=legend)], loc="outside lower center", fontsize=10, frameon=False)
-        figure.savefig(file, dpi=110)
+    fields = figure.subplots(lines, _COLUMNS, squeeze=False).ravel()
+    for axis, (label, signs) in zip(fields, labels, strict=False):
+        _draw(axis, label, signs, answer)
+    for axis in fields[len(labels) :]:
+        axis.set_axis_off()
+    figure.suptitle(f"{answer}; red: {MARKED[answer][1]}", fontsize=12)
+    figure.savefig(file, dpi=110)
 
 
 def _draw(axis: Axes, label: Label, signs: Signs, answer: str) -> None:
@@ -65,8 +59,7 @@ def _draw(axis: Axes, label: Label, signs: Signs, answer: str) -> None:
     rows, columns = np.nonzero(classes if classes.any() else np.ones_like(classes))
     window = {"xlim": (columns.min() - 3, columns.max() + 3), "ylim": (rows.max() + 3, rows.min() - 3)}
     axis.set(**window, facecolor="black", xticks=[], yticks=[])
-    name = label.name if len(label.name) <= 30 else f"{label.name[:14]}...{label.name[-13:]}"
-    axis.set_xlabel(name, fontsize=8.5)
+    axis.set_xlabel(label.name[-30:], fontsize=8.5, parse_math=False)
 
 
 def _plane(label: Label, signs: Signs, answer: str) -> tuple[np.ndarray, np.ndarray, float]:
@@ -86,23 +79,7 @@ def _plane(label: Label, signs: Signs, answer: str) -> tuple[np.ndarray, np.ndar
 def _marks(classes: np.ndarray, spacing: Sequence[float], signs: Signs, answer: str) -> np.ndarray:
     """Return the suspicious places of a label."""
     specks = specks_of(classes)
-    objects = objects_of(classes, specks)
     if answer in (SHARED, SCATTERED):
         return specks
-    if answer == CLEAN or not objects.any() or objects.all():
-        return majority(classes) != classes
-    if answer == SLICES:
-        return odd_slices(objects, spacing, signs.axis % 3)
-    return gaps_of(objects) if answer == BITTEN else _turns(objects, signs, outward=answer == POLYGONS)
-
-
-def _turns(objects: np.ndarray, signs: Signs, outward: bool) -> np.ndarray:
-    """Return where outlines turn sharply outward, or inward at all."""
-    across = 0 if objects.ndim == 2 else signs.axis % 3
-    planes = objects[None] if objects.ndim == 2 else np.moveaxis(objects, across, 0)
-    bend, _, on_outline = bends(planes, max(1.0, signs.breadth / 16))
-    marked = np.zeros(planes.shape, bool)
-    marked[on_outline] = bend > 3 / signs.breadth if outward else bend < -0.5 / signs.breadth
-    if outward:  # corners are few and small
-        marked = ndimage.binary_dilation(marked, np.ones((1, 2, 2)))
-    return marked[0] if objects.ndim == 2 else np.moveaxis(marked, 0, across)
+    objects = objects_of(classes, specks)
+    return odd_slices(objects, spacing, signs.axis % 3) if answer == SLICES else smoothed(objects) != objects

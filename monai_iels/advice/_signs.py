@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from scipy import ndimage
+from scipy.integrate import trapezoid
 from skimage.measure import label as connected_parts
 
 from monai_iels.operators.hulls import components_of, fill_hull
@@ -28,7 +29,6 @@ class Signs:
 
     Args:
         specks: share of the image in tiny islands and holes.
-        roughness: share of the image that a majority filter of 3x3 pixels changes.
         breadth: twice the area of the objects by the length of their outlines, in pixels; a disc's radius.
         wiggles: how much outlines turn inward, per length, times ``breadth``; 0 for convex objects.
         straightness: the Gini coefficient of the curvature along outlines: low for a disc, high if few places turn.
@@ -40,7 +40,6 @@ class Signs:
     """
 
     specks: float
-    roughness: float
     breadth: float = math.nan
     wiggles: float = math.nan
     straightness: float = math.nan
@@ -87,26 +86,25 @@ def measure(label: np.ndarray, spacing: Sequence[float], specks: np.ndarray | No
         (0.0, True, 0.0)
     """
     specks = specks_of(label) if specks is None else specks
-    share, roughness = float(specks.mean()), float((majority(label) != label).mean())
+    share = float(specks.mean())
     objects = objects_of(label, specks)
     if not objects.any() or objects.all():
-        return Signs(share, roughness)
+        return Signs(share)
     axes = range(objects.ndim if objects.ndim == 3 else 0)  # an image has no slices
     jags = [float(odd_slices(objects, spacing, axis).sum() / objects.sum()) for axis in axes]
     axis = _slice_axis(jags, spacing)
     planes = _planes_of(objects, axis)
-    _, length, _ = bends(planes, _FINEST_SMOOTHING)
+    _, length = _bends(planes, _FINEST_SMOOTHING)
     breadth = 2 * float(planes.sum()) / max(float(length.sum()), 1.0)
-    bend, length, _ = bends(planes, max(_FINEST_SMOOTHING, breadth / 16))
+    bend, length = _bends(planes, max(_FINEST_SMOOTHING, breadth / 16))
     return Signs(
         share,
-        roughness,
         breadth,
         breadth * _mean(np.clip(-bend, 0, None), length),
         _gini(np.abs(bend), length),
         _mean(bend**3, length) / max(_mean(bend**2, length), 1e-12) ** 1.5,
         _dents(planes),
-        float(gaps_of(objects).sum() / objects.sum()),
+        float((smoothed(objects) & ~objects).sum() / objects.sum()),
         _disagreement(jags),
         axis,
     )
@@ -128,15 +126,6 @@ def specks_of(label: np.ndarray) -> np.ndarray:
     sizes = np.bincount(parts.ravel())
     largest = np.bincount(parts[label > 0], minlength=1).max()
     return (sizes <= min(_LARGEST_SPECK[label.ndim], largest / 10))[parts]
-
-
-def majority(label: np.ndarray) -> np.ndarray:
-    """Return the most frequent class among 3x3 pixels or 3x3x3 voxels; of equally frequent ones, the lowest."""
-    best, most = label, np.zeros(label.shape, np.float32)
-    for number in np.unique(label):
-        votes = ndimage.uniform_filter((label == number).astype(np.float32), 3, mode="nearest")
-        best, most = np.where(votes > most + 1e-4, number, best), np.maximum(most, votes)
-    return best
 
 
 def objects_of(label: np.ndarray, specks: np.ndarray) -> np.ndarray:
@@ -194,8 +183,8 @@ def _planes_of(objects: np.ndarray, axis: int) -> np.ndarray:
     return planes[2 * areas >= areas.max()]
 
 
-def bends(planes: np.ndarray, sigma: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return curvature, positive where convex, and length at points of the outlines, and the mask of these points.
+def _bends(planes: np.ndarray, sigma: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return curvature, positive where convex, and length at points of the outlines.
 
     The outlines are those of the slices smoothed by a Gaussian, at levels from a quarter to three quarters.
     """
@@ -206,7 +195,7 @@ def bends(planes: np.ndarray, sigma: float) -> tuple[np.ndarray, np.ndarray, np.
     on_outline = (np.abs(u - 0.5) < 0.25) & (steep > 0.02 / sigma)
     dy, dx, dyy, dyx, dxx, steep = (values[on_outline] for values in (dy, dx, dyy, dyx, dxx, steep))
     bend = -(dxx * dy**2 - 2 * dx * dy * dyx + dyy * dx**2) / steep**3
-    return np.clip(bend, -1 / sigma, 1 / sigma), 2 * steep, on_outline
+    return np.clip(bend, -1 / sigma, 1 / sigma), 2 * steep
 
 
 def _gradient(planes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -222,11 +211,8 @@ def _gini(values: np.ndarray, weights: np.ndarray) -> float:
     """Return 0 if all values are equal, and nearly 1 if few hold nearly all of their sum."""
     order = np.argsort(values)
     values, weights = values[order].astype(float), weights[order].astype(float)
-    total = float((values * weights).sum())
-    if not total:
-        return math.nan
-    held = np.concatenate([[0], np.cumsum(values * weights)]) / total
-    return float(1 - ((held[1:] + held[:-1]) * weights).sum() / weights.sum())
+    share, held = (np.concatenate([[0], np.cumsum(each)]) for each in (weights, values * weights))
+    return float(1 - 2 * trapezoid(held, share) / (held[-1] * share[-1])) if held[-1] else math.nan
 
 
 def _dents(planes: np.ndarray) -> float:
@@ -243,12 +229,13 @@ def _dents(planes: np.ndarray) -> float:
     return float(np.concatenate(far).mean()) if far else math.nan
 
 
-def gaps_of(objects: np.ndarray) -> np.ndarray:
-    """Return what a Gaussian of a quarter of the objects' breadth would add to them: notches, slits and holes."""
+def smoothed(objects: np.ndarray) -> np.ndarray:
+    """Return objects after a Gaussian of a quarter of their breadth, which fills notches, slits and holes."""
     area = sum(int(np.abs(np.diff(objects.astype(np.int8), axis=axis)).sum()) for axis in range(objects.ndim))
     breadth = objects.ndim * float(objects.sum()) / max(1.0, 0.75 * area)  # a staircase is a third longer, or more
-    smooth = ndimage.gaussian_filter(objects.astype(np.float32), max(1.5, breadth / 4), mode="nearest")
-    return (smooth > 0.5) & ~objects
+    sigma = min(max(1.5, breadth / 4), max(objects.shape))  # objects that fill an image have hardly any outline
+    smooth: np.ndarray = ndimage.gaussian_filter(objects.astype(np.float32), sigma, mode="nearest") > 0.5
+    return smooth
 
 
 class Repeats:
@@ -265,16 +252,14 @@ class Repeats:
         self._shares.setdefault(specks.shape, []).append(float(specks.mean()))
 
     def correlation(self) -> float:
-        """Return the mean correlation between the specks of two labels; NaN if no two have the same size."""
+        """Return the mean correlation between the specks of two labels; NaN if no two have specks and the same size."""
         both = expected = largest = 0.0
-        is_known = False
         for shape, total in self._sums.items():
             shares, counts = np.array(self._shares[shape]), total.astype(float)
             both += float((counts * (counts - 1)).sum())
             expected += _over_pairs(shares) * total.size
             largest += _over_pairs(np.sqrt(shares * (1 - shares))) * total.size
-            is_known |= len(shares) > 1
-        return (both - expected) / max(largest, 1e-12) if is_known else math.nan
+        return (both - expected) / largest if largest else math.nan
 
 
 def _over_pairs(values: np.ndarray) -> float:

@@ -9,16 +9,14 @@ import numpy as np
 import pytest
 import torch
 from advice.labels import disc, spoil
-from monai.bundle import ConfigParser
 from PIL import Image
 
-from monai_iels import BiteLabel, CorruptLabel, GrowLabel, HeatDiffusion, MarkovLabel, PolygonLabel, WobbleLabel
+from monai_iels import BiteLabel, CorruptLabel, GrowLabel, MarkovLabel, PolygonLabel, WobbleLabel
 from monai_iels.advice import advise, labels_in_folder, labels_of_source
 from monai_iels.advice._diagnosis import BITTEN, CLEAN, POLYGONS, RAGGED, SCATTERED, SHARED, SLICES, diagnose
 from monai_iels.advice._settings import settings_for
 from monai_iels.advice._signs import measure
 from monai_iels.data import SOURCES
-from monai_iels.study import with_methods
 
 
 def test_one_label_is_too_few_to_be_sure():
@@ -56,13 +54,12 @@ def test_the_answer_for_an_error(name, cells, tmp_path):
     spoil(cells, error, tmp_path / "labels")
     advice = advise(labels_in_folder(tmp_path / "labels"))
     assert advice.diagnosis.answer == answer
-    assert advice.diagnosis.runner_up != answer
     assert answer in str(advice)
     advice.save(tmp_path / "out", tmp_path)
     assert Image.open(tmp_path / "out" / "labels.png").size[0] > 1000
 
 
-def test_slices_that_disagree_are_seen_and_heat_flows_across_them(tmp_path):
+def test_slices_that_disagree_are_seen(tmp_path):
     root = tmp_path / "volumes"
     SOURCES["hippocampus"].synthesize(root, 6)
     files = labels_of_source("hippocampus", root)
@@ -71,10 +68,5 @@ def test_slices_that_disagree_are_seen_and_heat_flows_across_them(tmp_path):
     assert advise(files).diagnosis.answer == CLEAN
     advice = advise(wrong)
     assert advice.diagnosis.answer == SLICES
-    parser = ConfigParser({"spatial_dims": 3})
-    parser.update(with_methods(advice.settings[-1].overrides))
-    layer = parser.get_parsed_content("layer")
-    assert layer.evolution == HeatDiffusion([math.inf, 1.0, math.inf])
-    assert layer.gains() == {3: pytest.approx(15)}
     advice.save(tmp_path / "out", root)
     assert (tmp_path / "out" / "labels.png").stat().st_size > 10_000

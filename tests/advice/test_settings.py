@@ -10,7 +10,7 @@ import pytest
 from helpers import BUNDLES, NAMES
 from monai.bundle import ConfigParser
 
-from monai_iels.advice._diagnosis import ANSWERS, BITTEN, CLEAN, POLYGONS, RAGGED, SLICES
+from monai_iels.advice._diagnosis import ANSWERS, BITTEN, CLEAN, POLYGONS, RAGGED
 from monai_iels.advice._settings import settings_for
 from monai_iels.study import with_methods
 
@@ -18,10 +18,8 @@ from monai_iels.study import with_methods
 @pytest.mark.parametrize("bundle", NAMES)
 @pytest.mark.parametrize("answer", ANSWERS)
 def test_every_setting_can_be_built_in_every_bundle(answer, bundle):
-    for setting in settings_for(answer, 0 if answer == SLICES else -1):
+    for setting in settings_for(answer):
         parser = ConfigParser(ConfigParser.load_config_file(BUNDLES / bundle / "configs" / "train.json"))
-        if answer == SLICES and parser["spatial_dims"] == 2:
-            continue
         parser.update(with_methods(setting.overrides))
         for key in ("layer", "iel_warmup", "loss", "repair", "augmentation"):
             parser.get_parsed_content(key)

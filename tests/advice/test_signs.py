@@ -12,7 +12,7 @@ from advice.labels import disc
 
 from monai_iels import PolygonLabel
 from monai_iels.advice._diagnosis import LIMITS
-from monai_iels.advice._signs import Repeats, gaps_of, measure, odd_slices, specks_of
+from monai_iels.advice._signs import Repeats, measure, odd_slices, smoothed, specks_of
 
 
 def test_a_disc_is_convex_and_bends_alike_everywhere():
@@ -45,10 +45,11 @@ def test_a_notch_is_a_gap_and_a_dent():
     label = disc()
     label[:48, 46:50] = 0
     assert measure(label, (1.0, 1.0)).gaps > 0.036
-    assert gaps_of(label > 0)[30, 47]
+    assert smoothed(label > 0)[30, 47]
     label[:48, 40:56] = 0
     assert measure(label, (1.0, 1.0)).dents > 0
-    assert not gaps_of(disc() > 0)[30, 47]
+    assert smoothed(disc() > 0)[48, 47]
+    assert not smoothed(disc() > 0)[10, 47]
 
 
 def test_specks_are_tiny_islands_and_holes_and_may_repeat():
