@@ -22,21 +22,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("Interrupted. Files under their final names are complete; the same command continues.", file=sys.stderr)
         return 130
     except Exception as error:
-        text = _sentence(error)
+        text = _sentence(error, options.writes)
         if text is None:
             raise
         print(text, file=sys.stderr)
         return 1
 
 
-def _sentence(error: Exception) -> str | None:
-    """Return what a user should know about an error, or None if only the traceback tells."""
+def _sentence(error: Exception, option: str) -> str | None:
+    """Return what a user should know about an error, or None if only the traceback tells.
+
+    Args:
+        error: the error.
+        option: what chooses the folder that the command writes into, if anything does.
+    """
     if isinstance(error, ModuleNotFoundError) and error.name:
         return f"this command needs {error.name}: install it with pip install 'monai_iels[bundles]'"
     if isinstance(error, OSError) and error.errno is not None:
         reason = (error.strerror or str(error)).lower()
-        remedy = "free space there, or choose another folder"
-        return f"{error.filename or 'a file'} cannot be read or written ({reason}): {remedy}"
+        what = f"{error.filename or 'a file'} cannot be {'written' if option else 'read or written'} ({reason})"
+        return f"{what}: free space there, or choose another folder{f' with {option}.' if option else ''}"
     if isinstance(error, ValueError | OSError | ModuleNotFoundError):
         return str(error)
     from_server = type(error).__module__.startswith(("mlflow.", "sqlalchemy."))

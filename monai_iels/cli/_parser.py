@@ -37,11 +37,19 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add(commands: Any, name: str, words: str, run: str = "") -> argparse.ArgumentParser:
-    """Add a command or a group of them; ``run`` is the module and the function that run it."""
+def _add(commands: Any, name: str, words: str, run: str = "", writes: str = "") -> argparse.ArgumentParser:
+    """Add a command or a group of them.
+
+    Args:
+        commands: where to add it.
+        name: its name.
+        words: what it does.
+        run: the module and the function that run it.
+        writes: the option that chooses the folder that it writes into.
+    """
     description = f"{words[0].upper()}{words[1:]}."
     command: argparse.ArgumentParser = commands.add_parser(name, help=words, description=description)
-    command.set_defaults(run=partial(_run, run))
+    command.set_defaults(run=partial(_run, run), writes=writes)
     return command
 
 
@@ -54,7 +62,7 @@ def _run(place: str, options: argparse.Namespace) -> int | None:
 
 def _add_advise(groups: Any) -> None:
     words = "look at labels, say what seems to be wrong with them, and what to try"
-    command = _add(groups, "advise", words, "_advise.advise")
+    command = _add(groups, "advise", words, "_advise.advise", "--output_dir")
     command.add_argument("--root", required=True, type=Path, metavar="DIR", help="folder of the data")
     which = command.add_mutually_exclusive_group()
     known = f"{', '.join(_SETS)}, or the folder of a bundle of your own (default: what the folder looks like)"
@@ -66,12 +74,15 @@ def _add_advise(groups: Any) -> None:
 
 
 def _add_data(commands: Any) -> None:
-    downloading = _add(commands, "download", "download a data set from its official source", "_data.download_set")
+    words = "download a data set from its official source"
+    downloading = _add(commands, "download", words, "_data.download_set", "--root")
     downloading.add_argument("--url", help="a mirror, or the file:// address of an archive you already have")
-    checking = _add(commands, "check", "open every file and report what is broken", "_data.check_set")
+    words = "open every file and report what is broken"
+    checking = _add(commands, "check", words, "_data.check_set", "--cache_dir")
     checking.add_argument("--json", action="store_true", help="print the report as JSON")
     checking.add_argument("--cache_dir", help=_CACHE)
-    making = _add(commands, "synthesize", "make a small synthetic set in the official layout", "_data.synthesize_set")
+    words = "make a small synthetic set in the official layout"
+    making = _add(commands, "synthesize", words, "_data.synthesize_set", "--root")
     making.add_argument("--count", type=int, default=60, help="number of images over all sections (default: 60)")
     making.add_argument("--seed", type=int, default=0, help="the same seed gives the same bytes (default: 0)")
     making.add_argument("--size", type=int, help="height of the images (default: about that of the originals)")
