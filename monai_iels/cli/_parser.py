@@ -111,7 +111,6 @@ def _add_study(commands: Any) -> None:
     run.add_argument("--seeds", type=int, help="how many seeds (default: as many as the study says)")
     run.add_argument("--variants", nargs="+", metavar="NAME", help="only these, and the baselines of their groups")
     run.add_argument("--jobs", type=int, help="how many trainings at the same time (default: 1 with a GPU, else 2)")
-    run.add_argument("--processes", type=int, default=1, help="how many GPUs share each training (default: 1)")
     run.add_argument("--preset", help=_PRESETS)
     run.add_argument("--tracking_uri", help=_DATABASE)
     report = _add(commands, "report", "write the page again", "_study.report")
