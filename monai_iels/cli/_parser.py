@@ -13,8 +13,7 @@ import monai_iels
 
 _PRESETS = "paper, full (the bundle as it is), or cpu, which is smaller (default: cpu; with a GPU paper, or else full)"
 _SETS = sorted(file.stem for file in Path(monai_iels.__file__).parent.glob("data/*.yaml"))
-_DATABASE = "address of a tracking server (default: MLFLOW_TRACKING_URI, or the database beside the bundle)"
-_SERVER = "address of the server (default: MLFLOW_TRACKING_URI, or where the training was tracked)"
+_SERVER = "address of the server (default: MLFLOW_TRACKING_URI, or the database in which trainings are tracked)"
 _CACHE = "where archives are unpacked (default: your cache folder)"
 
 
@@ -65,8 +64,7 @@ def _add_advise(groups: Any) -> None:
     command = _add(groups, "advise", words, "_advise.advise", "--output_dir")
     command.add_argument("--root", required=True, type=Path, metavar="DIR", help="folder of the data")
     which = command.add_mutually_exclusive_group()
-    known = f"{', '.join(_SETS)}, or the folder of a bundle of your own (default: what the folder looks like)"
-    which.add_argument("--bundle", help=known)
+    which.add_argument("--bundle", help=f"{', '.join(_SETS)}, or the folder of a bundle (default: what DIR looks like)")
     which.add_argument("--labels", metavar="FOLDER", help="folder of the labels below DIR, if there is no bundle")
     command.add_argument("--cases", type=int, default=100, help="largest number of labels to look at (default: 100)")
     command.add_argument("--output_dir", type=Path, default=Path("advice"), help="where to write (default: advice)")
@@ -74,15 +72,12 @@ def _add_advise(groups: Any) -> None:
 
 
 def _add_data(commands: Any) -> None:
-    words = "download a data set from its official source"
-    downloading = _add(commands, "download", words, "_data.download_set", "--root")
+    downloading = _add(commands, "download", "download a data set from its source", "_data.download_set", "--root")
     downloading.add_argument("--url", help="a mirror, or the file:// address of an archive you already have")
-    words = "open every file and report what is broken"
-    checking = _add(commands, "check", words, "_data.check_set", "--cache_dir")
+    checking = _add(commands, "check", "open every file and report what is broken", "_data.check_set", "--cache_dir")
     checking.add_argument("--json", action="store_true", help="print the report as JSON")
     checking.add_argument("--cache_dir", help=_CACHE)
-    words = "make a small synthetic set in the official layout"
-    making = _add(commands, "synthesize", words, "_data.synthesize_set", "--root")
+    making = _add(commands, "synthesize", "draw a small set in the official layout", "_data.synthesize_set", "--root")
     making.add_argument("--count", type=int, default=60, help="number of images over all sections (default: 60)")
     making.add_argument("--seed", type=int, default=0, help="the same seed gives the same bytes (default: 0)")
     making.add_argument("--size", type=int, help="height of the images (default: about that of the originals)")
@@ -112,12 +107,11 @@ def _add_study(commands: Any) -> None:
     run.add_argument("--variants", nargs="+", metavar="NAME", help="only these, and the baselines of their groups")
     run.add_argument("--jobs", type=int, help="how many trainings at the same time (default: 1 with a GPU, else 2)")
     run.add_argument("--preset", help=_PRESETS)
-    run.add_argument("--tracking_uri", help=_DATABASE)
+    run.add_argument("--tracking_uri", help=_SERVER)
     report = _add(commands, "report", "write the page again", "_study.report")
     report.add_argument("folder", type=Path, help="output folder of a study, or a folder with its results.json")
     report.add_argument("--output_dir", type=Path, help="where to write (default: the folder itself)")
-    hidden = "no pictures of the data, which may not be passed on"
-    report.add_argument("--without_images", action="store_true", help=hidden)
+    report.add_argument("--without_images", action="store_true", help="no pictures of the data, which may be secret")
 
 
 def _add_registry(commands: Any) -> None:
