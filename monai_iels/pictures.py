@@ -18,20 +18,17 @@ import pandas as pd
 import torch
 from matplotlib import rc_context
 from matplotlib.axes import Axes
-from matplotlib.colors import to_rgba
+from matplotlib.colors import to_rgb, to_rgba
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.rcsetup import cycler
 from monai.metrics import compute_dice
 from monai.networks.utils import one_hot
-from PIL import Image, ImageColor
+from PIL import Image
 
 from monai_iels.images import IGNORED
 from monai_iels.measures import Measure, compared
 from monai_iels.metrics import RoughnessMetric
-
-__all__ = ["Sheet", "Tile", "classes_of", "color_of", "contact_sheet", "curves", "outline", "save_figure"]
-__all__ += ["study_curves", "tiles"]
 
 _MOST_COLUMNS = 5  # with more, the text of a sheet is too small on a page
 _NAMES_AS_THEY_ARE = rc_context({"text.parse_math": False})  # a name with two $ is no formula
@@ -74,10 +71,8 @@ class Sheet:
         """Write the sheet as arrays."""
         arrays = {"classes": np.array(self.classes), "colors": np.array(self.colors or [])}
         for index, row in enumerate(self.rows):
-            for name, tile in row.items():
-                arrays[f"{index}/{name}/pixels"], arrays[f"{index}/{name}/note"] = tile.pixels, np.array(tile.note)
-        with file.open("wb") as stream:
-            np.savez_compressed(stream, **arrays)  # type: ignore[arg-type] # numpy's stub takes no mapping
+            arrays |= {f"{index}/{name}/{tile.note}": tile.pixels for name, tile in row.items()}
+        np.savez_compressed(file, **arrays)  # type: ignore[arg-type] # numpy's stub takes no mapping
 
     @classmethod
     def load(cls, file: Path) -> Sheet:
@@ -85,11 +80,10 @@ class Sheet:
         rows: dict[str, dict[str, Tile]] = {}
         with np.load(file) as arrays:
             for key in arrays.files:
-                index, _, name = key.removesuffix("/pixels").partition("/")
-                if key.endswith("/pixels"):
-                    rows.setdefault(index, {})[name] = Tile(arrays[key], str(arrays[f"{index}/{name}/note"]))
-            colors = arrays["colors"].tolist() if "colors" in arrays else []
-            return cls(list(rows.values()), arrays["classes"].tolist(), colors or None)
+                index, *words = key.split("/", 2)
+                if words:
+                    rows.setdefault(index, {})[words[0]] = Tile(arrays[key], words[1])
+            return cls(list(rows.values()), arrays["classes"].tolist(), arrays["colors"].tolist() or None)
 
     @classmethod
     def side_by_side(cls, sheets: Mapping[str, Sheet]) -> Sheet:
@@ -117,8 +111,8 @@ class Sheet:
         ratios = np.repeat(heights, lines).tolist()
         axes = figure.subplots(lines * len(self.rows), columns, squeeze=False, height_ratios=ratios)
         fields = axes.reshape(len(self.rows), -1)
-        for number, (row, window) in enumerate(zip(self.rows, windows, strict=True)):
-            self._draw_row(row, window, fields[number], has_titles=number == 0 or lines > 1)
+        for number, row in enumerate(self.rows):
+            self._draw_row(row, fields[number], has_titles=number == 0 or lines > 1)
         for line, name in zip(fields, names, strict=False):
             line[0].set_ylabel(name, fontsize=9.5)
         named = [(number, name) for number, name in enumerate(self.classes) if number > 0 or self.colors is not None]
@@ -128,11 +122,9 @@ class Sheet:
         figure.suptitle(textwrap.fill(title, 22 * columns), fontsize=11)
         save_figure(figure, file, dpi=110)
 
-    def _draw_row(
-        self, row: Mapping[str, Tile], window: Sequence[float], fields: Sequence[Axes], has_titles: bool
-    ) -> None:
+    def _draw_row(self, row: Mapping[str, Tile], fields: Sequence[Axes], has_titles: bool) -> None:
         """Draw the tiles of one case, and nothing into the fields that are left."""
-        left, right, top, bottom = window
+        left, right, top, bottom = _window(row)
         image = row["image"].pixels.astype(np.float32)
         for axis, (name, tile) in zip(fields, row.items(), strict=False):
             if name == "image":
@@ -236,8 +228,7 @@ def outline(image: torch.Tensor, classes: torch.Tensor, colors: Sequence[Sequenc
     for number in torch.unique(classes[classes > 0]).int().tolist():
         inside = (classes == number).float().cpu()
         core = -torch.nn.functional.max_pool2d(-inside, 2 * width + 1, stride=1, padding=width)
-        color = torch.tensor(ImageColor.getrgb(color_of(number)), dtype=drawn.dtype) / 255
-        drawn[:, (inside > core)[0]] = color[:, None]
+        drawn[:, (inside > core)[0]] = torch.tensor(to_rgb(color_of(number)), dtype=drawn.dtype)[:, None]
     return drawn
 
 
@@ -250,16 +241,14 @@ def _mark(axis: Axes, image: np.ndarray, pixels: np.ndarray, colors: Colors) -> 
     if pixels.dtype == bool:
         axis.imshow(np.ones((*pixels.shape, 3)), alpha=pixels.astype(float))
         return
-    if colors is not None:
-        table = np.zeros((IGNORED + 1, 4), np.uint8)
-        table[: len(colors)] = [(*color, 180) for color in colors]
-        axis.imshow(table[pixels])
-        return
-    for number in np.unique(pixels[(pixels > 0) & (pixels != IGNORED)]).tolist():
-        inside, color = pixels == number, color_of(number)
-        axis.imshow(inside[..., None] * np.array(to_rgba(color, 0.25)))
-        if not inside.all():
+    fill = np.zeros((IGNORED + 1, 4))
+    shown = (pixels != IGNORED) & ((pixels > 0) | (colors is not None))
+    for number in np.unique(pixels[shown]).tolist():
+        color, inside = color_of(number, colors), pixels == number
+        fill[number] = to_rgba(color, 0.25 if colors is None else 0.7)
+        if colors is None and not inside.all():
             axis.contour(inside, levels=[0.5], colors=[color], linewidths=1.4)
+    axis.imshow(fill[pixels])
 
 
 def contact_sheet(
@@ -282,9 +271,8 @@ def contact_sheet(
         row = ordered[index][2]
         differs = row["truth"].pixels != row["prediction"].pixels
         rows.append({**row, "where they differ": Tile(differs, f"{differs.mean():.1%} of this image")})
-    counted = "1 case" if len(cases) == 1 else f"{len(cases)} cases"
     names = [f"{group}\n{ordered[index][0][:24]}" for index, group in groups.items()]
-    Sheet(rows, classes, colors).draw(f"Worst, median and best by Dice, of {counted}", file, names)
+    Sheet(rows, classes, colors).draw(f"Worst, median and best of all cases ({len(cases)}), by Dice", file, names)
 
 
 def _window(row: Mapping[str, Tile]) -> tuple[float, float, float, float]:
@@ -299,45 +287,18 @@ def _window(row: Mapping[str, Tile]) -> tuple[float, float, float, float]:
     return x - half, x + half, y - half, y + half
 
 
-def curves(history: pd.DataFrame, file: Path) -> None:
-    """Plot the loss and all metrics over the epochs, with dashed lines for the truth.
-
-    Args:
-        history: one row per epoch.
-        file: the PNG file.
-    """
-    table = history.set_index("epoch")
-    figure = Figure(figsize=(11, 3))
-    plots = [Measure("loss", "loss"), *_measured([table])]
-    axes = figure.subplots(1, len(plots))
-    figure.subplots_adjust(left=0.05, right=0.99, bottom=0.17, top=0.9, wspace=0.36)
-    for axis, measure in zip(axes, plots, strict=True):
-        values = table[measure.name].dropna()
-        axis.plot(values, marker="." if len(values) < 30 else None)
-        truth = table.get(measure.truth, pd.Series(dtype=float)).dropna()
-        if len(truth):
-            axis.plot(truth, "--")
-            axis.text(truth.index[0], truth.iloc[-1], "truth", fontsize=8, va="bottom")
-        _label_epochs(axis, measure.title)
-    save_figure(figure, file)
-
-
-def _measured(histories: Sequence[pd.DataFrame]) -> list[Measure]:
-    """Return the measures to plot: those that all trainings have."""
-    return [measure for measure in compared() if all(measure.name in history for history in histories)]
-
-
 @_NAMES_AS_THEY_ARE
 def study_curves(groups: Mapping[str, Mapping[str, Sequence[pd.DataFrame]]], file: Path) -> None:
-    """Plot all metrics over the epochs: one row of plots per group, one line per variant, in one color everywhere.
+    """Plot what all trainings have over the epochs: the loss, and the metrics.
 
-    The first variant is gray.
+    There is one row of plots per group, and one line per variant, in one color everywhere. The first variant is gray.
 
     Args:
         groups: for each group and variant, one table per seed, with metrics as columns and epochs as index.
         file: the PNG file.
     """
-    measures = _measured([history for variants in groups.values() for seeds in variants.values() for history in seeds])
+    tables = [table for variants in groups.values() for seeds in variants.values() for table in seeds]
+    measures = [m for m in (Measure("loss", "loss"), *compared()) if all(m.name in table for table in tables)]
     names = list(dict.fromkeys(name for variants in groups.values() for name in variants))
     styles = dict(zip(names, _LINES(), strict=False))  # after the last one they begin again
     size = (3.6 * len(measures), 3.0 * len(groups) + 0.3 * math.ceil((len(names) + 1) / 3))
@@ -347,10 +308,12 @@ def study_curves(groups: Mapping[str, Mapping[str, Sequence[pd.DataFrame]]], fil
     for line, (group, variants) in zip(axes, groups.items(), strict=True):
         for axis, measure in zip(line, measures, strict=True):
             _plot_variants(axis, variants, measure, styles)
-            _label_epochs(axis, f"{group}\n{measure.title}" if group else measure.title)
+            axis.set_title(f"{group}\n{measure.title}" if group else measure.title, fontsize=10)
+            axis.set_xlabel("epoch")
+            axis.grid(alpha=0.3)
+            axis.locator_params(axis="x", integer=True)
             legend |= dict(zip(*reversed(axis.get_legend_handles_labels()), strict=True))
-    shown = {name: legend[name] for name in [*names, *legend] if name in legend}
-    figure.legend(shown.values(), shown, loc="outside lower center", ncols=3, fontsize=10, frameon=False)
+    figure.legend(legend.values(), legend, loc="outside lower center", ncols=3, fontsize=10, frameon=False)
     save_figure(figure, file)
 
 
@@ -358,20 +321,11 @@ def _plot_variants(
     axis: Axes, variants: Mapping[str, Sequence[pd.DataFrame]], measure: Measure, styles: Mapping[str, Any]
 ) -> None:
     """Plot the mean of each variant, with the range of its seeds shaded, over the epochs that all seeds have."""
-    truth = pd.Series(dtype=float)
     for name, histories in variants.items():
         seeds = pd.concat([history[measure.name] for history in histories], axis="columns").dropna()
-        (line,) = axis.plot(seeds.mean(axis="columns"), label=name, **styles[name])
+        marker = "." if len(seeds) < 30 else None  # the curve of a single epoch has no line
+        (line,) = axis.plot(seeds.mean(axis="columns"), label=name, marker=marker, **styles[name])
         low, high = seeds.min(axis="columns"), seeds.max(axis="columns")
         axis.fill_between(seeds.index, low, high, color=line.get_color(), alpha=0.15, lw=0)
-        if truth.empty and measure.truth in histories[0]:
-            truth = histories[0][measure.truth].dropna()
-    if len(truth):
-        axis.axhline(truth.iloc[-1], color="black", linestyle="--", lw=1, label="truth")
-
-
-def _label_epochs(axis: Axes, title: str) -> None:
-    axis.set_title(title, fontsize=10)
-    axis.set_xlabel("epoch")
-    axis.grid(alpha=0.3)
-    axis.locator_params(axis="x", integer=True)
+    if truths := [h[measure.truth].dropna() for hs in variants.values() for h in hs if measure.truth in h]:
+        axis.axhline(truths[0].iloc[-1], color="black", linestyle="--", lw=1, label="truth")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from itertools import count
@@ -50,9 +49,7 @@ class RunFolder:
         cases: one row per epoch and validation case.
         curves: a picture of ``history``.
         pictures: what goes into the layer and what comes out.
-        start_picture: the same of the untrained network.
-        last_picture: the same with the last weights.
-        best_picture: the same with the best weights.
+        last_picture: the same of training cases, with the last weights.
         panels: arrays of the first validation cases, for pictures that compare runs.
         log: what the run said.
         config: the whole config of the run.
@@ -74,9 +71,7 @@ class RunFolder:
         self.cases = self.path / "cases.csv"
         self.curves = self.path / "curves.png"
         self.pictures = self.path / "pictures"
-        self.start_picture = self.pictures / "start.png"
         self.last_picture = self.pictures / "last.png"
-        self.best_picture = self.pictures / "best.png"
         self.panels = self.pictures / "validation.npz"
         self.log = self.path / "training.log"
         self.config = self.path / "config.json"
@@ -101,7 +96,7 @@ class RunFolder:
     def logged(self) -> Iterator[None]:
         """Write what the package logs to the run's log file, too."""
         ours = logging.getLogger("monai_iels")
-        file = _LogFile(self.log, encoding="utf-8")
+        file = logging.FileHandler(self.log, encoding="utf-8")
         file.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
         ours.addHandler(file)
         try:
@@ -112,17 +107,15 @@ class RunFolder:
 
     def move_aside(self, resumed: bool) -> None:
         """Move an earlier run to ``earlier/N``; of a run that is resumed, only what was made from its weights."""
-        kept = (self.console, self.study_arguments)
-        outputs = [file for file in vars(self).values() if file.parent == self.path and file not in kept]
-        found = [path for path in ([self.evaluation, self.predictions] if resumed else outputs) if path.exists()]
+        outputs = {file for file in vars(self).values() if file.parent == self.path}
+        outputs = {self.evaluation, self.predictions} if resumed else outputs - {self.console, self.study_arguments}
+        found = [path for path in outputs if path.exists()]
         if found:
-            places = (self.path / "earlier" / str(number) for number in count(1))
-            earlier = next(place for place in places if not place.exists())
+            earlier = next(path for number in count(1) if not (path := self.path / "earlier" / str(number)).exists())
             earlier.mkdir(parents=True)
             for path in found:
                 os.replace(path, earlier / path.name)
-            names = ", ".join(path.name for path in found)
-            logger.info(f"Moved what an earlier run left ({names}) to {earlier}.")
+            logger.info(f"Moved what an earlier run left to {earlier}.")
 
     @property
     def can_resume(self) -> bool:
@@ -143,12 +136,11 @@ class RunFolder:
         Raises:
             ValueError: if there are states, but none can be read.
         """
-        for file in (self.last_state, self.previous_state):
-            if file.exists():
-                try:
-                    return torch.load(file, map_location="cpu", weights_only=True)
-                except Exception as error:
-                    logger.warning(f"{file} is damaged ({first_line(error)}).")
+        for file in filter(Path.exists, (self.last_state, self.previous_state)):
+            try:
+                return torch.load(file, map_location="cpu", weights_only=True)
+            except Exception as error:
+                logger.warning(f"{file} is damaged ({first_line(error)}).")
         if self.can_resume:
             raise ValueError(f"{self.last_state}: no state of the training can be read; start again without --resume")
         return None
@@ -167,8 +159,7 @@ class RunFolder:
 
     def read_epochs(self, last: int) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Return both tables up to an epoch."""
-        tables = self.read_history(), self.read_cases()
-        history, cases = (table[table["epoch"] <= last] if len(table) else table for table in tables)
+        history, cases = (t[t["epoch"] <= last] if len(t) else t for t in (self.read_history(), self.read_cases()))
         return history, cases
 
     def write_epoch(self, history: pd.DataFrame, cases: pd.DataFrame) -> None:
@@ -191,12 +182,3 @@ class RunFolder:
         write_json(evaluate, self.evaluate_arguments)
         write_json(inference, self.inference_arguments)
         write_json(config, self.config)
-
-
-class _LogFile(logging.FileHandler):
-    """A log file that is given up, with one sentence, when it cannot be written to."""
-
-    def handleError(self, record: logging.LogRecord) -> None:
-        """Stop logging to the file; the console goes on."""
-        logging.getLogger("monai_iels").removeHandler(self)
-        logger.warning(f"{self.baseFilename} cannot be written to ({sys.exc_info()[1]}); the log ends here.")

@@ -17,22 +17,20 @@ class Phases(EventEnum):
     """What happens when: at the start of a training, in each epoch, and at the end."""
 
     RESTORE = "restore"  # load the state of an interrupted training
-    BEGIN = "begin"  # prepare what follows the training
-    OPEN = "open"  # open the tracked run
+    BEGIN = "begin"  # prepare what follows the training, and open the tracked run
     SEED = "seed"  # seed an epoch's random numbers
     REPORT = "report"  # write an epoch's numbers
     RECORD = "record"  # track them
     SAVE = "save"  # save the training's state
     DRAW = "draw"  # draw what came out
     SUMMARIZE = "summarize"  # say what came out, and where it is
-    FAIL = "fail"  # raise if the training was stopped
     CLOSE = "close"  # end the tracked run
 
 
 _FIRED_BY = {
     Events.EPOCH_STARTED: (Phases.SEED,),
     Events.EPOCH_COMPLETED: (Phases.REPORT, Phases.RECORD, Phases.SAVE),
-    Events.COMPLETED: (Phases.DRAW, Phases.SUMMARIZE, Phases.FAIL, Phases.CLOSE),
+    Events.COMPLETED: (Phases.DRAW, Phases.SUMMARIZE, Phases.CLOSE),
 }
 
 
@@ -50,7 +48,7 @@ def _start(engine: Any) -> None:
         if engine.has_event_handler(_fire, event):
             engine.remove_event_handler(_fire, event)
         engine.add_event_handler(event, _fire, phases)
-    _fire(engine, (Phases.RESTORE, Phases.BEGIN, Phases.OPEN))
+    _fire(engine, (Phases.RESTORE, Phases.BEGIN))
 
 
 def _fire(engine: Any, phases: tuple[Phases, ...]) -> None:

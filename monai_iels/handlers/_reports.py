@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 import torch
 from ignite.engine import Events
-from ignite.handlers import ProgressBar
+from ignite.handlers import EpochOutputStore, ProgressBar
 from ignite.metrics import Average
 from monai.utils import string_list_all_gather
 
@@ -26,13 +26,11 @@ from monai_iels._terminal import duration, shown
 from monai_iels.handlers._phases import Phases, attach
 from monai_iels.measures import KEY_METRIC, MEASURES, measure_of
 from monai_iels.metrics import SetIoUMetric
-from monai_iels.pictures import Colors, Tile, classes_of, contact_sheet, curves, tiles
+from monai_iels.pictures import Colors, Tile, classes_of, contact_sheet, study_curves, tiles
 from monai_iels.run_folder import RunFolder, best_and_last
 from monai_iels.tracking import DeliveryThread, Journal
 
 logger = logging.getLogger(__name__)
-
-_FEW_CLASSES = 5  # the table in the terminal has a line for each
 
 
 class TrainingReport:
@@ -53,14 +51,10 @@ class TrainingReport:
         self.folder = RunFolder(output_dir)
         self.evaluator = evaluator
         self.metrics: dict[str, float] = {}
-        self.history = pd.DataFrame()
-        self.cases = pd.DataFrame()
-        self.names: list[str] = []
 
     def attach(self, engine: Any) -> None:
         """Follow a trainer, and the names of the cases that its evaluator validates."""
-        self.evaluator.add_event_handler(Events.STARTED, lambda: self.names.clear())
-        self.evaluator.add_event_handler(Events.ITERATION_COMPLETED, self.collect_names)
+        EpochOutputStore(lambda output: [_name(item) for item in output]).attach(self.evaluator, "names")
         Average(lambda output: output["loss"]).attach(engine, "loss")
         if idist.get_rank() == 0:
             bar = ProgressBar(bar_format=None, unit="batch", disable=None)
@@ -79,14 +73,12 @@ class TrainingReport:
         self.began = time.monotonic()
         self.learning_rate = engine.optimizer.param_groups[0]["lr"]
 
-    def collect_names(self, evaluator: Any) -> None:
-        """Keep the names of the cases of a validation's iteration."""
-        self.names += [_name(item) for item in evaluator.state.batch]
-
     def report_epoch(self, engine: Any) -> None:
         """Write the epoch's numbers, and log them in one line (a collective: every rank must call it)."""
         is_validated = self.evaluator.state.epoch == engine.state.epoch
-        names = string_list_all_gather(self.names) if is_validated else []
+        names: list[str] = []
+        if is_validated:
+            names = string_list_all_gather([name for batch in self.evaluator.state.names for name in batch])
         if idist.get_rank() > 0:
             return
         epoch = float(engine.state.epoch)
@@ -125,11 +117,11 @@ class TrainingReport:
             return
         best, last = found
         with drawing(self.folder.curves) as part:
-            curves(self.history, part)
+            study_curves({"": {"this training": [self.history.set_index("epoch")]}}, part)
         measures = [m for name, m in MEASURES.items() if name in best and not m.on_noisy_labels]
         rows = {m.title: (best[m.name], last[m.name], best.get(m.truth, np.nan)) for m in measures}
         table = pd.DataFrame(rows, index=["best", "last", "truth"]).T.dropna(how="all")
-        pictures = (self.folder.curves, self.folder.last_picture, self.folder.best_picture)
+        pictures = (self.folder.curves, self.folder.last_picture)
         logger.info(
             f"\n{table.to_string(float_format='{:.4f}'.format, na_rep='')}\n\n"
             f"Best weights (epoch {best['epoch']:.0f}): {shown(self.folder.best_weights)}\n"
@@ -214,31 +206,23 @@ class EvaluationReport:
         """Write the tables and the sheet."""
         cases = self._cases(engine.state.metric_details)
         summary = _statistics(cases.drop(columns="case"))
-        ious = self.iou.aggregate()
-        classes = pd.DataFrame({"class": self.shown, "iou_of_all_cases": ious})
+        classes = pd.DataFrame({"class": self.shown, "iou_of_all_cases": self.iou.aggregate()})
         tables = {"cases": cases, "summary": summary.reset_index(), "classes": classes}
-        files = {name: Path(self.output_dir) / f"{name}.csv" for name in tables}
-        for name, table in tables.items():
-            write_table(table, files[name])
+        files = [Path(self.output_dir) / f"{name}.csv" for name in tables]
+        for file, table in zip(files, tables.values(), strict=True):
+            write_table(table, file)
+        table = summary[["mean", "median", "worst_5_percent"]].rename(columns={"worst_5_percent": "worst 5 %"})
+        table.index = [name.removeprefix("mean_").replace("_", " ") for name in table.index]
+        text = f"{table.to_string(float_format='%.4f')}\n\n"
+        text += f"All {len(cases)} cases of the {self.section} section: {shown(files[0])}"
         if self.pictures:
             sheet = Path(self.output_dir) / "contact_sheet.png"
             with drawing(sheet) as part:
                 scored = [*zip(self.names, cases[KEY_METRIC.removeprefix("val_")], self.rows, strict=True)]
                 contact_sheet([c for c in scored if not np.isnan(c[1])] or scored, self.classes, part, self.colors)
-                files["sheet"] = sheet
-        self._track(files.values())
-        has_many_classes = len(self.shown) > _FEW_CLASSES
-        if has_many_classes:
-            summary = summary[~summary.index.str.endswith(tuple(f"_{name}" for name in self.shown))]
-        columns = {"mean": "mean", "median": "median", "worst_5_percent": "worst 5 %"}
-        table = summary[[*columns]].rename(columns=columns)
-        table.index = [name.removeprefix("mean_").replace("_", " ") for name in table.index]
-        text = f"{table.to_string(float_format='%.4f')}\n\n"
-        text += f"All {len(cases)} cases of the {self.section} section: {shown(files['cases'])}"
-        if "sheet" in files:
-            text += f"\nPicture of the worst, median and best cases: {shown(files['sheet'])}"
-        if has_many_classes:
-            text += f"\nIoU of each class over all cases, mean {ious.nanmean():.4f}: {shown(files['classes'])}"
+                files.append(sheet)
+                text += f"\nPicture of the worst, median and best cases: {shown(sheet)}"
+        self._track(files)
         logger.info(text)
 
     def _track(self, files: Iterable[Path]) -> None:

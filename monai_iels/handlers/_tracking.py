@@ -12,9 +12,7 @@ import signal
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -41,7 +39,7 @@ class Tracking:
     the rest later.
 
     Args:
-        output_dir: folder of the run and of its artifacts.
+        output_dir: folder of the run; its config, tables, log and pictures are added at the end, if they exist.
         report: measures the metrics of each epoch.
         tracking_uri: address of a tracking server, by default ``MLFLOW_TRACKING_URI``, else a database. A user name and
             password in the address are never written.
@@ -51,7 +49,6 @@ class Tracking:
         experiment_name: name of the experiment.
         run_name: beginning of the run's name; a random part follows.
         description: settings, tags and data of the run.
-        artifacts: files and folders below ``output_dir`` that are added at the end, if they exist.
         resume: whether to continue the run in the journal.
         system_metrics: whether to track memory and processor time, too.
     """
@@ -64,7 +61,6 @@ class Tracking:
     experiment_name: str = "monai_iels"
     run_name: str = "training"
     description: RunDescription = field(default_factory=RunDescription)
-    artifacts: Sequence[str] = ("config.json", "history.csv", "cases.csv", "curves.png", "pictures", "training.log")
     resume: bool = False
     system_metrics: bool = False
 
@@ -79,7 +75,7 @@ class Tracking:
         """Follow a trainer in the first process."""
         if idist.get_rank() > 0:
             return
-        attach(engine, Phases.OPEN, self.open)
+        attach(engine, Phases.BEGIN, self.open)
         attach(engine, Phases.RECORD, self.record)
         attach(engine, Phases.CLOSE, self.close)
         engine.add_event_handler(Events.ITERATION_COMPLETED, self.signals.raise_hidden)
@@ -102,7 +98,7 @@ class Tracking:
             journal.append("tags", values=dict(self.description.tags))
             for dataset in self.description.datasets:
                 journal.append("data", **dataset)
-            journal.add_files(file for file in (folder.config, folder.start_picture) if file.exists())
+            journal.add_files([folder.config] if folder.config.exists() else [])
         else:
             known = journal.tags_and_parameters()
             changed = {f"{RESUMED}{name}": text for name, text in settings.items() if known.get(name) != text}
@@ -130,47 +126,40 @@ class Tracking:
         self.signals.ignore_more()
         error = self.signals.caught or error
         status = "KILLED" if isinstance(error, KeyboardInterrupt | Terminated) else "FAILED"
-        stopped = first_line(error)[:500]
-        if not isinstance(error, TrainingStopped):  # whose sentence says it all
-            stopped = f"{type(error).__name__}: {stopped}"
-        self._close(status, stopped)
+        kind = "" if isinstance(error, TrainingStopped) else f"{type(error).__name__}: "
+        self._close(status, kind + first_line(error)[:500])
         raise error
 
     def _close(self, status: str, stopped: str = "") -> None:
+        """Record how the training ended, and wait a while until everything has arrived."""
         delivery, self.delivery = self.delivery, None
         if delivery is None:
             return
-        with contextlib.ExitStack() as stack:  # each of them happens, whatever becomes of those before
+        with contextlib.ExitStack() as stack:  # last first; each happens, whatever becomes of the others
             stack.callback(self.signals.release)
-            stack.callback(self._end, delivery, status, stopped)
+            stack.callback(self._deliver, delivery, status)
+            stack.callback(self.journal.append, "status", status=status)
+            if stopped:
+                self.journal.append("tags", values={"stopped": stopped})
             self._record_best_and_last()
+            run = self.folder
+            files = [run.config, run.history, run.cases, run.curves, run.log, *sorted(run.pictures.glob("*"))]
+            self.journal.add_files(file for file in files if file.exists())
 
     def _record_best_and_last(self) -> None:
-        """Record the weights of the best epoch as a model, and Dice and what decides of the best and the last epoch."""
+        """Record Dice, and the deciding metric if it is another one, of the best and the last epoch."""
         if found := best_and_last(self.folder.read_history()):
-            of_best, of_last = (
-                {"step": int(epoch["epoch"]), "values": {f"{which}_{name}": x for name, x in scores_of(epoch).items()}}
-                for which, epoch in zip(("best", "last"), found, strict=True)
-            )
-            self.journal.append("metrics", **of_last)
-            self.journal.append("model", name=self.run_name, weights=str(self.folder.best_weights), **of_best)
+            for which, epoch in zip(("best", "last"), found, strict=True):
+                values = {f"{which}_{name}": score for name, score in scores_of(epoch).items()}
+                self.journal.append("metrics", step=int(epoch["epoch"]), values=values)
 
-    def _end(self, delivery: DeliveryThread, status: str, stopped: str) -> None:
-        """Record how the training ended, and wait a while until everything has arrived."""
-        if stopped:
-            self.journal.append("tags", values={"stopped": stopped})
-        self.journal.add_files(self._files())
-        self.journal.append("status", status=status)
+    def _deliver(self, delivery: DeliveryThread, status: str) -> None:
+        """Wait a while until everything has arrived, and say where."""
         if delivery.finish():
             arrived = self.journal.progress(delivery.address)
             where = how_to_look(arrived.address, arrived.experiment_id, arrived.run_id)
             name = self.journal.entries()[0].name  # a resumed run keeps its own
             logger.info(f"Tracked with MLflow as {name} ({status}). To look at it:\n{where}")
-
-    def _files(self) -> Iterator[Path]:
-        for name in self.artifacts:
-            path = self.folder.path / name
-            yield from (file for file in [path, *sorted(path.rglob("*"))] if file.is_file())
 
 
 class Terminated(SystemExit):

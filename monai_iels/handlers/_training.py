@@ -65,7 +65,7 @@ class StopOnNan:
     """End a training whose loss is NaN or infinite.
 
     Ignite's ``TerminateOnNan`` ends only its own process, and says nothing about the cause. This handler ends all
-    processes together, and :class:`TrainingStopped` names the likely cause once the summary is written.
+    processes together, and :class:`TrainingStopped` names the likely cause.
 
     Args:
         layer: the layer between the network and the loss.
@@ -73,34 +73,25 @@ class StopOnNan:
 
     def __init__(self, layer: InverseEvolutionLayer) -> None:
         self.layer = layer
-        self.reason = ""
 
     def attach(self, engine: Any) -> None:
         """Look at the loss of each iteration."""
         engine.add_event_handler(Events.ITERATION_COMPLETED, self)
-        attach(engine, Phases.FAIL, self.fail)
 
     def __call__(self, engine: Any) -> None:
-        """End the training in all processes if the loss is NaN or infinite in one of them."""
+        """End the training in all processes if the loss is NaN or infinite in one of them.
+
+        Raises:
+            TrainingStopped: with the reason.
+        """
         bad = (~torch.isfinite(engine.state.output["loss"].detach())).float()
         if idist.all_reduce(bad) > 0:
             gain = max([0.0, *self.layer.gains().values()])
             advice = "Lower learning_rate; if that does not help, look for values in the images that are not finite."
             if gain > 240:
                 advice = f"The layer amplifies up to {gain:.3g} times: set iel_gain to 15."
-            self.reason = f"The loss became NaN or infinite in epoch {engine.state.epoch}. {advice}"
-            logger.error(f"The training ends early. {self.reason}")
-            engine.terminate()
-
-    def fail(self, engine: Any) -> None:
-        """Raise if the training was ended.
-
-        Raises:
-            TrainingStopped: with the reason.
-        """
-        reason, self.reason = self.reason, ""
-        if reason:
-            idist.barrier()  # a process that fails early would have the first one killed while it writes
+            reason = f"The loss became NaN or infinite in epoch {engine.state.epoch}. {advice}"
+            logger.error(f"The training ends early. {reason}")
             raise TrainingStopped(reason)
 
 

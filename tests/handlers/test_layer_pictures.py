@@ -5,7 +5,6 @@
 
 from helpers import options, run
 
-from monai_iels.handlers import LayerPictures
 from monai_iels.pictures import Sheet
 from monai_iels.run_folder import RunFolder
 from monai_iels.tracking import Journal
@@ -23,16 +22,12 @@ def test_the_saved_panels_have_the_numbers_of_the_tables(straight):
         assert row["truth"].pixels.shape == row["image"].pixels.shape[:2] == (32, 32)
 
 
-def pictures_without_an_inferer(pictures):
-    pictures.folder, pictures.inferer = RunFolder(pictures.output_dir), []
-
-
 def test_a_training_whose_pictures_fail_says_so_and_ends_as_usual(tmp_path, monkeypatch):
-    monkeypatch.setattr(LayerPictures, "__post_init__", pictures_without_an_inferer)
+    monkeypatch.setattr("monai_iels.handlers._layer_pictures.tiles", [])
     run("Training", **options("wbc", tmp_path, pictures=True, track=True, epochs=1, **{"datalists#count": 6}))
     folder = RunFolder(tmp_path)
     lines = folder.log.read_text().splitlines()
-    for file in (folder.start_picture, folder.last_picture, folder.panels, folder.best_picture):
+    for file in (folder.last_picture, folder.panels):
         (line,) = [line for line in lines if f"{file} could not be drawn: " in line]
         assert line.endswith("'list' object is not callable. Everything else goes on.")
         assert not file.exists()

@@ -89,9 +89,9 @@ def test_the_order_of_the_handlers_does_not_matter(order, straight, tmp_path, se
     bundle = shuffled(tmp_path / "bundle", order)
     run("Training", **{**options("wbc", tmp_path / "out", **settings), "bundle_root": bundle})
     found = outputs(tmp_path / "out")
-    assert set(found["pictures"]) == {"start.png", "last.png", "best.png"}
-    assert [entry["kind"] for entry in found["journal"]].count("metrics") == 4  # three epochs, then best and last
-    assert {"start.png", "history.csv", "curves.png"} <= {entry.get("name") for entry in found["journal"]}
+    assert set(found["pictures"]) == {"last.png"}
+    assert [entry["kind"] for entry in found["journal"]].count("metrics") == 5  # three epochs, then best and last
+    assert {"last.png", "history.csv", "curves.png"} <= {entry.get("name") for entry in found["journal"]}
     assert_same(found, outputs(straight))
 
 
@@ -103,7 +103,7 @@ def test_a_resumed_training_does_the_same_in_any_order(straight, tmp_path, setti
     one, two = RunFolder(straight), RunFolder(tmp_path / "out")
     torch.testing.assert_close(torch.load(one.last_state), torch.load(two.last_state), rtol=0, atol=0)
     assert one.cases.read_bytes() == two.cases.read_bytes()
-    assert one.start_picture.read_bytes() == two.start_picture.read_bytes()
+    assert one.last_picture.read_bytes() == two.last_picture.read_bytes()
     pd.testing.assert_frame_equal(
         one.read_history().drop(columns="seconds"), two.read_history().drop(columns="seconds"), check_exact=True
     )
@@ -116,7 +116,7 @@ def test_phases_fire_in_order_and_behind_all_other_handlers(engine_with):
     for event in (Events.EPOCH_STARTED, Events.EPOCH_COMPLETED, Events.COMPLETED):
         engine.add_event_handler(event, lambda engine, event=event: seen.append(event.name))
     epoch = ["EPOCH_STARTED", "SEED", "EPOCH_COMPLETED", "REPORT", "RECORD", "SAVE"]
-    expected = ["RESTORE", "BEGIN", "OPEN", *epoch, *epoch, "COMPLETED", "DRAW", "SUMMARIZE", "FAIL", "CLOSE"]
+    expected = ["RESTORE", "BEGIN", *epoch, *epoch, "COMPLETED", "DRAW", "SUMMARIZE", "CLOSE"]
     engine.run([0], max_epochs=2)
     assert seen == expected
     engine.run([0], max_epochs=2)
