@@ -13,8 +13,7 @@ journal, and in it one method for each kind of entry in ``_entries.py``.
 from monai_iels.tracking._addresses import choose_address, environment, local_database, plain_address
 from monai_iels.tracking._delivery_thread import DeliveryThread
 from monai_iels.tracking._journal import JOURNAL, RESUMED, Journal, RunDescription
-from monai_iels.tracking._mlflow import deliver
-from monai_iels.tracking._mlflow_pages import how_to_look
+from monai_iels.tracking._mlflow import deliver, how_to_look
 
 remember_secrets = without_secrets = plain_address
 
@@ -22,21 +21,3 @@ remember_secrets = without_secrets = plain_address
 def environment_for(address: str) -> dict[str, str]:
     """Return the environment variables of another process that tracks at an address."""
     return {"MLFLOW_TRACKING_URI": address}
-
-
-__all__ = [
-    "JOURNAL",
-    "RESUMED",
-    "DeliveryThread",
-    "Journal",
-    "RunDescription",
-    "choose_address",
-    "deliver",
-    "environment",
-    "environment_for",
-    "how_to_look",
-    "local_database",
-    "plain_address",
-    "remember_secrets",
-    "without_secrets",
-]

@@ -16,7 +16,6 @@ FIELDS = {
     "params": ("values",),  # settings that never change
     "tags": ("values",),  # descriptions that may change
     "metrics": ("values", "step"),
-    "model": ("values", "step", "name", "weights"),  # weights that stay in the run's folder, and their metrics
     "data": ("name", "digest", "source", "context", "cases"),  # cases that the run used, and for what
     "artifact": ("file", "name", "place"),  # a file's copy in the journal, its own name, its folder on the server
 }

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shlex
 import shutil
 import tempfile
 import threading
@@ -26,15 +27,16 @@ from filelock import FileLock
 from mlflow import MlflowClient, entities
 from mlflow.exceptions import MlflowException
 
-from monai_iels._terminal import first_line
+from monai_iels._terminal import first_line, script_command
 from monai_iels.tracking._addresses import database_file, environment
 from monai_iels.tracking._entries import Entry
 from monai_iels.tracking._journal import Journal, Progress
-from monai_iels.tracking._mlflow_pages import EXPERIMENT_TAGS
 
 logger = logging.getLogger(__name__)
 
 _TAG = "monai_iels.run"
+_LOCAL = "http://127.0.0.1:5000"  # where `mlflow ui` answers
+_QUERY = "?workflowType=machine_learning"  # MLflow opens as a tool for chat models
 
 
 def impatient() -> AbstractContextManager[None]:
@@ -92,6 +94,17 @@ def _connect(address: str) -> MlflowClient:
         return MlflowClient(address)
 
 
+def how_to_look(address: str, experiment_id: str, run_id: str = "") -> str:
+    """Return the command and the pages of an experiment, and of one of its runs if it is given, one per line."""
+    is_server = address.lower().startswith(("http", "databricks"))
+    page = f"{(address if is_server else _LOCAL).rstrip('/')}/#/experiments/{experiment_id}/runs"
+    lines = [] if is_server else [f"{script_command('mlflow')} ui --backend-store-uri {shlex.quote(address)}"]
+    if run_id:
+        lines.append(f"{page}/{run_id}{_QUERY} (this run)")
+    lines.append(f"{page}{_QUERY} (all runs)")
+    return "\n".join(f"  {line}" for line in lines)
+
+
 class _Delivery:
     """Send the entries of a journal to one address, and note after each what has arrived."""
 
@@ -144,7 +157,7 @@ class _Delivery:
         try:
             getattr(self, f"_send_{entry.kind}")(entry)
         except Exception as error:
-            if entry.kind == "open" or not self._is_refusal(error):
+            if entry.kind == "open" or getattr(error, "error_code", None) != "INVALID_PARAMETER_VALUE":
                 raise
             values = getattr(entry, "values", {})
             if len(values) < 2:
@@ -152,12 +165,6 @@ class _Delivery:
                 return
             for key, value in values.items():
                 self._send_or_set_aside(Entry(**{**vars(entry), "values": {key: value}}))
-
-    def _is_refusal(self, error: Exception) -> bool:
-        code = getattr(error, "error_code", None)
-        if code == "ENDPOINT_NOT_FOUND":  # an old server knows no models; a proxy whose server is away knows nothing
-            self._check_server()
-        return code in ("ENDPOINT_NOT_FOUND", "INVALID_PARAMETER_VALUE")
 
     def _check_server(self) -> None:
         """Raise if the server does not answer; it may drop one connection after an error of its own."""
@@ -183,13 +190,11 @@ class _Delivery:
 
     def _experiment_id(self, name: str) -> str:
         found = self.client.get_experiment_by_name(name)
-        if found is None:
-            file = database_file(self.progress.address)
-            artifacts = (file.parent / "mlartifacts").as_uri() if file else None  # a server has its own place
-            return self.client.create_experiment(name, artifacts, EXPERIMENT_TAGS)
-        for key in EXPERIMENT_TAGS.keys() - found.tags.keys():
-            self.client.set_experiment_tag(found.experiment_id, key, EXPERIMENT_TAGS[key])
-        return found.experiment_id
+        if found is not None:
+            return found.experiment_id
+        file = database_file(self.progress.address)
+        artifacts = (file.parent / "mlartifacts").as_uri() if file else None  # a server has its own place
+        return self.client.create_experiment(name, artifacts)
 
     def _send_resumed(self, entry: Entry) -> None:
         self.client.update_run(self.progress.run_id, "RUNNING")
@@ -205,27 +210,9 @@ class _Delivery:
         tags = [entities.RunTag(key, str(value)[:5000]) for key, value in entry.values.items()]
         self.client.log_batch(self.progress.run_id, tags=tags)
 
-    def _send_metrics(self, entry: Entry, model_id: str | None = None) -> None:
-        metrics = [entities.Metric(key, value, entry.time, entry.step, model_id) for key, value in entry.values.items()]
+    def _send_metrics(self, entry: Entry) -> None:
+        metrics = [entities.Metric(key, value, entry.time, entry.step) for key, value in entry.values.items()]
         self.client.log_batch(self.progress.run_id, metrics=metrics)
-
-    def _send_model(self, entry: Entry) -> None:
-        self._send_metrics(entry)  # first for the run, even if the server knows no models
-        run = self.client.get_run(self.progress.run_id)
-        model_id = self._model_id(entry, run)
-        self.client.finalize_logged_model(model_id, "READY")
-        if run.outputs is None or model_id not in [output.model_id for output in run.outputs.model_outputs]:
-            self.client.log_outputs(self.progress.run_id, [entities.LoggedModelOutput(model_id, entry.step)])
-        self._send_metrics(entry, model_id)
-
-    def _model_id(self, entry: Entry, run: entities.Run) -> str:
-        experiment = run.info.experiment_id
-        for model in self.client.search_logged_models([experiment], f"source_run_id = '{self.progress.run_id}'"):
-            if model.name == entry.name:
-                return model.model_id
-        source = {key: value for key, value in run.data.tags.items() if key.startswith("mlflow.source.")}
-        tags = {**source, "mlflow.model.isExternal": "true", "weights": entry.weights}
-        return self.client.create_logged_model(experiment, entry.name, self.progress.run_id, tags).model_id
 
     def _send_data(self, entry: Entry) -> None:
         source, profile = json.dumps({"uri": entry.source}), json.dumps({"num_rows": entry.cases})

@@ -22,24 +22,15 @@ from monai_iels.tracking._entries import FIELDS
 from monai_iels.tracking._mlflow import _Delivery, deliver_pending
 
 
-def test_an_experiment_opens_as_machine_learning(server, tmp_path):
-    """The tags are set where they are missing, and never changed."""
-    client = mlflow.MlflowClient(server.uri)
-    client.create_experiment("older", tags={"mlflow.note.content": "mine"})
-    for name in ("newer", "older"):
-        journal = new_journal(tmp_path / name, server.uri, name)
-        assert deliver(journal)
-        tags = client.get_experiment_by_name(name).tags
-        assert tags["mlflow.experimentKind"] == "custom_model_development"
-        view = json.loads(tags["mlflow.sharedViewState.results"])
-        assert "metrics.`best_val_mean_dice`" in json.loads(view["state"])["selectedColumns"]
-    assert tags["mlflow.note.content"] == "mine"
-    progress = journal.progress()
-    page = f"{server.uri}/#/experiments/{progress.experiment_id}/runs"
-    asked = "?workflowType=machine_learning"
-    assert how_to_look(server.uri, progress.experiment_id, progress.run_id).splitlines() == [
-        f"  {page}/{progress.run_id}{asked} (this run)",
-        f"  {page}{asked}&viewStateShareKey=results (all runs)",
+def test_the_pages_of_an_experiment_and_of_a_run_are_told(server, tmp_path):
+    journal = new_journal(tmp_path, server.uri)
+    run_id = deliver(journal)
+    experiment = mlflow.MlflowClient(server.uri).get_run(run_id).info.experiment_id
+    assert journal.progress().experiment_id == experiment
+    page = f"{server.uri}/#/experiments/{experiment}/runs"
+    assert how_to_look(server.uri, experiment, run_id).splitlines() == [
+        f"  {page}/{run_id}?workflowType=machine_learning (this run)",
+        f"  {page}?workflowType=machine_learning (all runs)",
     ]
 
 
@@ -109,20 +100,19 @@ def test_a_refused_tag_costs_only_itself(server, tmp_path):
     assert refused == [{"a=b\n": "illegal"}, {"b" * 300: 2}, {"b=\n": 2.0}]
 
 
-def test_an_old_server_gets_everything_but_the_model(server, tmp_path):
-    """What it does not know is set aside; what a proxy does not find while its server is away waits."""
-    with Gate(server, missing="logged-models") as gate:
+def test_what_a_proxy_does_not_find_while_its_server_is_away_waits(server, tmp_path):
+    with Gate(server) as gate:
         journal = new_journal(tmp_path, f"http://{gate.host}")
-        journal.append("model", name="m", weights="model.pt", step=2, values={"best": 0.5})
-        journal.append("status", status="FINISHED")
-        found = mlflow.MlflowClient(server.uri).get_run(deliver(journal))
-        assert (found.info.status, found.data.metrics, found.outputs.model_outputs) == ("FINISHED", {"best": 0.5}, [])
-        assert json.loads((tmp_path / "refused.jsonl").read_text())["kind"] == "model"
+        deliver(journal)
         gate.missing = "mlflow"
         journal.append("metrics", step=3, values={"a": 1.0})
         with pytest.raises(MlflowException):
             deliver(journal)
-        assert journal.pending() == [3]
+        assert journal.pending() == [1]
+        assert not (tmp_path / "refused.jsonl").exists()
+        gate.missing = "nothing"
+        found = mlflow.MlflowClient(server.uri).get_run(deliver(journal))
+        assert found.data.metrics == {"a": 1.0}
 
 
 @pytest.mark.parametrize("name", ["deleted", "x" * 600], ids=["a deleted experiment", "too long a name"])
