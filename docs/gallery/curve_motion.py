@@ -16,6 +16,7 @@ from matplotlib.axes import Axes
 from torch import Tensor
 
 from monai_iels import ConvexCurveMotion
+from monai_iels.pictures import save_figure
 
 FIGURES = Path(__file__).parents[1] / "figures"
 DENTS, BAND, OUTLINE = "#d95f02", "#fdc086", "black"
@@ -54,7 +55,7 @@ def main() -> None:
     for axis in (found, *moves):
         axis.set(xticks=[], yticks=[])
     FIGURES.mkdir(exist_ok=True)
-    figure.savefig(FIGURES / "curve_motion.png", dpi=100)
+    save_figure(figure, FIGURES / "curve_motion.png")
     plt.close(figure)
     print(f"Wrote {FIGURES / 'curve_motion.png'}")
 

@@ -16,6 +16,7 @@ import torch
 from matplotlib.figure import Figure
 
 from monai_iels import HeatDiffusion
+from monai_iels.pictures import save_figure
 
 FIGURES = Path(__file__).parents[1] / "figures"
 SETTINGS = {  # spacing, steps of 0.1, color
@@ -32,7 +33,7 @@ def main() -> None:
     FIGURES.mkdir(exist_ok=True)
     for name, draw in (("gain", curves), ("gain_seen", layers_at_work)):
         figure = draw()
-        figure.savefig(FIGURES / f"{name}.png", dpi=100)
+        save_figure(figure, FIGURES / f"{name}.png")
         plt.close(figure)
         print(f"Wrote {FIGURES / f'{name}.png'}")
 

@@ -32,6 +32,7 @@ from monai_iels import (
     WobbleLabel,
 )
 from monai_iels.drawings import draw_hippocampus, draw_wbc
+from monai_iels.pictures import save_figure
 
 FIGURES = Path(__file__).parents[1] / "figures"
 COLORS = {1: "deepskyblue", 2: "gold"}
@@ -61,7 +62,7 @@ def main() -> None:
     """Write both pictures."""
     FIGURES.mkdir(exist_ok=True)
     for name, figure in (("label_errors", in_2d()), ("label_errors_slices", in_3d())):
-        figure.savefig(FIGURES / f"{name}.png", dpi=100)
+        save_figure(figure, FIGURES / f"{name}.png", colors=64)
         plt.close(figure)
         print(f"Wrote {FIGURES / f'{name}.png'}")
 

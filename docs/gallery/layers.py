@@ -16,6 +16,7 @@ from matplotlib.axes import Axes
 from torch import Tensor
 
 from monai_iels import ConvexCurveMotion, Evolution, HeatDiffusion
+from monai_iels.pictures import save_figure
 
 FIGURES = Path(__file__).parents[1] / "figures"
 SIZE = 96
@@ -50,7 +51,7 @@ def main() -> None:
     for axis, title in zip(axes[0], titles, strict=True):
         axis.set_title(title, fontsize=11)
     FIGURES.mkdir(exist_ok=True)
-    figure.savefig(FIGURES / "layers.png", dpi=110)
+    save_figure(figure, FIGURES / "layers.png", dpi=110)
     print(f"Wrote {FIGURES / 'layers.png'}")
 
 

@@ -19,6 +19,7 @@ from matplotlib.patches import Patch
 
 from monai_iels import CorruptLabel, Evolve, HeatDiffusion
 from monai_iels.drawings import draw_hippocampus
+from monai_iels.pictures import save_figure
 
 FIGURES = Path(__file__).parents[1] / "figures"
 COLORS = {1: "deepskyblue", 2: "gold"}
@@ -47,7 +48,7 @@ def main() -> None:
     parts = [Patch(color=COLORS[number], label=f"{name} part") for number, name in ((2, "posterior"), (1, "anterior"))]
     figure.legend(handles=parts, loc="outside lower center", ncols=2, frameon=False)
     FIGURES.mkdir(exist_ok=True)
-    figure.savefig(FIGURES / "volume.png", dpi=100)
+    save_figure(figure, FIGURES / "volume.png")
     plt.close(figure)
     print(f"Wrote {FIGURES / 'volume.png'}")
 

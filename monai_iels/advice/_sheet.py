@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from monai_iels.advice._diagnosis import BITTEN, CLEAN, POLYGONS, RAGGED, SCATTERED, SHARED, SLICES
 from monai_iels.advice._reading import Label
 from monai_iels.advice._signs import Signs, middle_of, objects_of, odd_slices, smoothed, specks_of
-from monai_iels.pictures import color_of
+from monai_iels.pictures import color_of, save_figure
 
 _RED = "#e6004c"
 _COLUMNS = 4
@@ -49,7 +49,7 @@ def draw_sheet(labels: Sequence[tuple[Label, Signs]], answer: str, file: Path) -
     for axis in fields[len(labels) :]:
         axis.set_axis_off()
     figure.suptitle(f"{answer}; red: {MARKED[answer][1]}", fontsize=12)
-    figure.savefig(file, dpi=110)
+    save_figure(figure, file, dpi=110)
 
 
 def _draw(axis: Axes, label: Label, signs: Signs, answer: str) -> None:
