@@ -177,6 +177,12 @@ class Training(BundleRun):
         for key, kind in kinds.items():
             if not isinstance(self[key], kind):
                 raise ValueError(f"{key} must be a component of type {kind.__name__}, with _target_, got {self[key]!r}")
+        for strength in ("iel_gain", "iel_reach"):
+            if strength in self.typed and f"@{strength}" not in str(self.parser["layer"]):
+                raise ValueError(
+                    f"--{strength} has no effect, since the layer has a strength of its own; change layer#gain, "
+                    "layer#reach or layer#steps instead"
+                )
         if not self["layer"].steps:
             return
         is_behind = self._has_layer("train#network")

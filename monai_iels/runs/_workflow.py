@@ -86,7 +86,7 @@ class BundleRun(ConfigWorkflow):
             raise ValueError(
                 f"{' or '.join(parts)}: the key has no such part ({first_line(error)}); set the key as a whole"
             ) from None
-        self.options = options
+        self.options, self.typed = options, set(settings)
         self.known_keys = ensure_tuple(known_keys)
         self.has_run = False
         refuse_secrets(self.parser.get())
