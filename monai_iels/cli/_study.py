@@ -17,15 +17,14 @@ def train_and_report(options: argparse.Namespace) -> int:
 
     has_gpu = torch.cuda.is_available()
     jobs = (1 if has_gpu else min(2, os.cpu_count() or 1)) if options.jobs is None else options.jobs
-    for name, number in (("jobs", jobs), ("processes", options.processes)):
-        if number < 1:
-            raise ValueError(f"--{name} must be at least 1, got {number}")
+    if jobs < 1:
+        raise ValueError(f"--jobs must be at least 1, got {jobs}")
     study = read_study(options.study, options.seeds)
     if options.variants:
         study = select_variants(study, options.variants)
     preset = options.preset or (preset_for_a_gpu(study.bundle) if has_gpu else "cpu")
     folder = options.output_dir or study.bundle / "eval" / f"{study.name}-{preset}"
-    complete = run_study(study, folder, preset, options.dataset_dir, jobs, options.tracking_uri, options.processes)
+    complete = run_study(study, folder, preset, options.dataset_dir, jobs, options.tracking_uri)
     _write_page(folder, folder)
     return 0 if complete else 1
 

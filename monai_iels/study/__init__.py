@@ -10,7 +10,6 @@ page. ``monai-iels study report FOLDER`` only writes the page.
 from monai_iels.study._comparison import compare_variants, paired_difference
 from monai_iels.study._definition import Study, preset_for_a_gpu, read_study, select_variants
 from monai_iels.study._methods import with_methods
-from monai_iels.study._report import write_report
+from monai_iels.study._report import closing_words, write_report
 from monai_iels.study._results import Results, RunResult, read_results
 from monai_iels.study._running import run_study
-from monai_iels.study._terminal_summary import closing_words

@@ -3,8 +3,6 @@
 
 """How the variants of a study compare: means over seeds, and paired differences to the baseline."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

@@ -63,17 +63,14 @@ def read_study(file: Path, seeds: int | None = None) -> Study:
         ValueError: if the file is not a study.
     """
     content = read_mapping(file, "a study")
-    if "variants" in content:
-        raise ValueError(f"{file}: 'variants' is called 'columns' now; rename it")
     for key in content:
         if key not in _KEYS:
             raise ValueError(f"{file}: {unknown_key(key, _KEYS)}")
-    if not {"bundle", "seeds", "columns"} <= set(content):
-        raise ValueError(f"{file} must have the keys bundle, seeds and columns, got {', '.join(content) or 'none'}")
-    settings = _expanded(f"{file}: 'settings'", content.get("settings", {}))
-    columns = _by_name(file, "columns", content["columns"])
-    rows = _by_name(file, "rows", content["rows"]) if "rows" in content else {}
-    variants = list(_crossed(file, settings, rows, columns))
+    if missing := [key for key in ("bundle", "seeds", "columns") if content.get(key) in (None, {})]:
+        raise ValueError(f"{file} must have a bundle, seeds and columns; '{missing[0]}' is missing")
+    settings = _expanded(f"{file}: 'settings'", content.get("settings") or {})
+    rows, columns = (_by_name(file, kind, content.get(kind) or {}) for kind in ("rows", "columns"))
+    variants = [(name, merged(settings, overrides)) for name, overrides in _crossed(file, rows, columns)]
     names = [name for name, _ in variants]
     if taken := _OF_THE_PICTURES.intersection(name.rpartition(" / ")[2] for name in names):
         raise ValueError(f"{file}: a variant cannot be called '{min(taken)}', since the pictures have such a column")
@@ -81,20 +78,15 @@ def read_study(file: Path, seeds: int | None = None) -> Study:
         raise ValueError(f"{file}: the names of the variants must differ in letters or digits, got {names}")
     count = content["seeds"] if seeds is None else seeds
     if not isinstance(count, int) or count < 1:
-        place = f"{file}: 'seeds'" if seeds is None else "--seeds"
-        raise ValueError(f"{place} must be at least 1, got {count}")
+        raise ValueError(f"{file}: the number of seeds must be at least 1, got {count}")
     return Study(file.stem, _find_bundle(file, str(content["bundle"])), dict(variants), list(range(count)), file)
 
 
 def _by_name(file: Path, kind: str, found: Any) -> dict[str, Overrides]:
     """Return the overrides of each row or column, by its name."""
-    if not isinstance(found, dict) or not found:
-        raise ValueError(
-            f"{file}: '{kind}' must list at least one name with overrides, such as U-Net: {{}}, got {found}"
-        )
-    if unnamed := [name for name in found if not isinstance(name, str)]:
-        raise ValueError(f"{file}: names in '{kind}' must be words, got {unnamed[0]}; put it in quotes")
-    return {name: _expanded(f"{file}: '{name}' in '{kind}'", overrides) for name, overrides in found.items()}
+    if not isinstance(found, dict):
+        raise ValueError(f"{file}: '{kind}' must be names with overrides, such as U-Net: {{}}, got {found}")
+    return {str(name): _expanded(f"{file}: '{name}' in '{kind}'", overrides) for name, overrides in found.items()}
 
 
 def _expanded(place: str, overrides: Any) -> Overrides:
@@ -107,19 +99,17 @@ def _expanded(place: str, overrides: Any) -> Overrides:
         raise ValueError(f"{place}: {error}") from None
 
 
-def _crossed(
-    file: Path, settings: Overrides, rows: dict[str, Overrides], columns: dict[str, Overrides]
-) -> Iterator[tuple[str, Overrides]]:
-    """Yield names and overrides of all variants, row by row; without rows, group by group."""
-    groups = {name: name.rpartition(" / ")[0] for name in columns}
-    if rows and (unknown := set(groups.values()) - rows.keys() - {""}):
-        raise ValueError(f"{file}: a column begins with '{min(unknown)} / ', but there is no such row")
-    for row in rows or dict.fromkeys(groups.values()):
+def _crossed(file: Path, rows: dict[str, Overrides], columns: dict[str, Overrides]) -> Iterator[tuple[str, Overrides]]:
+    """Yield names and overrides of all variants, row by row."""
+    if not rows:
+        yield from columns.items()
+    for row, of_row in rows.items():
         for name, overrides in columns.items():
-            if groups[name] == row:
-                yield name, merged(settings, overrides, rows.get(row, {}))
-            elif not groups[name] and rows:
-                yield f"{row} / {name}", merged(settings, overrides, rows[row])
+            only, _, short = name.rpartition(" / ")
+            if only and only not in rows:
+                raise ValueError(f"{file}: a column begins with '{only} / ', but there is no such row")
+            if only in ("", row):
+                yield f"{row} / {short}", merged(overrides, of_row)
 
 
 def _find_bundle(file: Path, name: str) -> Path:
@@ -154,11 +144,9 @@ def select_variants(study: Study, names: Sequence[str]) -> Study:
     for name in names:
         if name not in study.variants:
             raise ValueError(f"--variants: there is no variant '{name}'; choose from {', '.join(study.variants)}")
-    selected = set(names)
-    for group in by_group(study.variants).values():
-        baseline, *others = group.values()
-        if selected.intersection(others):
-            selected.add(baseline)
+    groups = by_group(study.variants).values()
+    baselines = {variant: next(iter(group.values())) for group in groups for variant in group.values()}
+    selected = {*names, *(baselines[name] for name in names)}
     return replace(study, variants={name: study.variants[name] for name in study.variants if name in selected})
 
 
@@ -169,10 +157,8 @@ def presets(bundle: Path) -> dict[str, Overrides]:
     """
     file = bundle / "presets.yaml"
     found = read_mapping(file, "presets") if file.exists() else {}
-    for name, overrides in found.items():
-        if not isinstance(overrides, dict):
-            raise ValueError(f"{file}: '{name}' must hold overrides, such as {{epochs: 10}}, got {overrides}.")
-    return {"full": {}, "cpu": _short(bundle), **found}
+    own = {name: _expanded(f"{file}: '{name}'", overrides) for name, overrides in found.items()}
+    return {"full": {}, "cpu": _short(bundle), **own}
 
 
 def _short(bundle: Path) -> Overrides:
@@ -194,13 +180,11 @@ def check_overrides(study: Study) -> None:
         ValueError: for the first key that is unknown, or that the study sets itself.
     """
     known = known_keys(study.bundle)
-    places = {f"preset '{name}'": overrides for name, overrides in presets(study.bundle).items()}
-    places.update({f"variant '{name}'": overrides for name, overrides in study.variants.items()})
-    for place, overrides in places.items():
+    for name, overrides in [*presets(study.bundle).items(), *study.variants.items()]:
         own = {"known_keys", *ensure_tuple(overrides.get("known_keys", ()))}
         for key in overrides:
             path = ReferenceResolver.normalize_id(key)
             if path in _SET_BY_THE_STUDY:
-                raise ValueError(f"{study.name}, {place}: '{key}' is set by the study itself; remove it")
+                raise ValueError(f"{study.name}, '{name}': '{key}' is set by the study itself; remove it")
             if path.split(ID_SEP_KEY)[0] not in known | own:
-                raise ValueError(f"{study.name}, {place}: {unknown_key(key, known)}")
+                raise ValueError(f"{study.name}, '{name}': {unknown_key(key, known)}")

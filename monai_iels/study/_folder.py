@@ -1,52 +1,13 @@
 # SPDX-FileCopyrightText: monai_iels contributors
 # SPDX-License-Identifier: Apache-2.0
 
-"""The folder of a study: which files it holds, and the lock that keeps other processes out."""
+"""The folder of a study: which files it holds."""
 
 import os
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, fields
 from pathlib import Path
 
-from monai_iels._files import locked, read_json
 from monai_iels.run_folder import RunFolder
-from monai_iels.study._definition import Overrides, slug
-
-
-@dataclass(frozen=True)
-class StudySummary:
-    """What a study compares: all variants and seeds that were ever asked for in its folder.
-
-    Args:
-        study: its name.
-        bundle: name of the bundle.
-        preset: name of the settings that all variants share.
-        settings: these settings.
-        synthetic: whether the images are drawn.
-        variants: the overrides of each variant.
-        seeds: all seeds.
-        command: gives the same results.
-    """
-
-    study: str
-    bundle: str
-    preset: str
-    settings: Overrides
-    synthetic: bool
-    variants: dict[str, Overrides]
-    seeds: list[int]
-    command: str
-
-    @classmethod
-    def read(cls, file: Path) -> "StudySummary":
-        """Read a summary from JSON.
-
-        Raises:
-            ValueError: if the file is damaged.
-        """
-        names = [item.name for item in fields(cls)]
-        content = read_json(file, *names)
-        return cls(**{name: content[name] for name in names})
+from monai_iels.study._definition import slug
 
 
 class StudyFolder:
@@ -57,6 +18,7 @@ class StudyFolder:
 
     Attributes:
         summary: what was asked for.
+        lock: keeps other processes out.
         tracking: folder of the journal of the run that all trainings are nested under.
         cache: folder for data that the trainings share.
         results: all numbers of the page.
@@ -69,6 +31,7 @@ class StudyFolder:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(os.path.abspath(path))
         self.summary = self.path / "study.json"
+        self.lock = self.path / ".study.lock"
         self.tracking = self.path / "tracking"
         self.cache = self.path / "cache"
         self.results = self.path / "results.json.gz"
@@ -88,12 +51,3 @@ class StudyFolder:
     def all_panels(self) -> list[Path]:
         """Return the pictures of predictions that there are."""
         return sorted(self.path.glob("panels*.png"))
-
-    def locked(self) -> AbstractContextManager[None]:
-        """Keep other processes from running the same study at the same time.
-
-        Raises:
-            ValueError: if another process is running it.
-        """
-        sentence = f"another process is running the study in {self.path}; wait until it has finished"
-        return locked(self.path / ".study.lock", sentence)

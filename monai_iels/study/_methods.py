@@ -5,7 +5,6 @@
 
 import copy
 import difflib
-from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -18,11 +17,7 @@ from monai_iels._yaml import read_mapping
 Overrides: TypeAlias = dict[str, Any]
 """Values for keys of a bundle's config."""
 
-
-@cache
-def methods() -> dict[str, Overrides]:
-    """Return the overrides of each method, by its name, as ``methods.yaml`` has them."""
-    return read_mapping(Path(__file__).with_name("methods.yaml"), "methods")
+_METHODS = read_mapping(Path(__file__).with_name("methods.yaml"), "methods")
 
 
 def with_methods(overrides: Overrides) -> Overrides:
@@ -37,14 +32,14 @@ def with_methods(overrides: Overrides) -> Overrides:
         >>> with_methods({"layer#steps": 0, "method": "label_smoothing"})
         {'loss#loss#label_smoothing': 0.1, 'layer#steps': 0}
     """
-    own, known, found = dict(overrides), methods(), {}
+    own, found = dict(overrides), {}
     for name in ensure_tuple(own.pop("method", ())):
-        if name not in known:
-            nearest = difflib.get_close_matches(str(name), known, 1, 0.0)[0]
+        if name not in _METHODS:
+            nearest = difflib.get_close_matches(str(name), _METHODS, 1, 0.0)[0]
             raise ValueError(f"unknown method '{name}': did you mean '{nearest}'?")
-        if both := [key for key in known[name] if key in found]:
+        if both := [key for key in _METHODS[name] if key in found]:
             raise ValueError(f"method '{name}' and one before it both set '{both[0]}': keep one of them")
-        found.update(known[name])
+        found.update(_METHODS[name])
     return merged(found, own)
 
 

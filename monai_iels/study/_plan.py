@@ -6,8 +6,7 @@
 import json
 import os
 import shlex
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,11 @@ from monai_iels._files import read_json, write_json
 from monai_iels.run_folder import RunFolder
 from monai_iels.runs import training_config
 from monai_iels.study._definition import Study, presets, read_study, slug
-from monai_iels.study._folder import StudyFolder, StudySummary
+from monai_iels.study._folder import StudyFolder
 from monai_iels.study._methods import Overrides, merged
-from monai_iels.tracking import Journal, choose_address, without_secrets
+from monai_iels.tracking import Journal, choose_address
+
+_MAY_CHANGE = {"run_tags", "synthetic", "variants", "seeds", "command"}
 
 
 @dataclass(frozen=True)
@@ -56,14 +57,18 @@ class Plan:
         folder: where to write.
         preset: name of the settings that all variants share.
         shared: arguments of ``monai.bundle run`` that all trainings have in common.
-        processes: how many processes share each training.
     """
 
     study: Study
     folder: StudyFolder
     preset: str
     shared: Overrides
-    processes: int = 1
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What must stay the same in a folder."""
+        settings = presets(self.study.bundle)[self.preset]
+        return {"study": self.study.name, "bundle": self.study.bundle.name, "preset": self.preset, "settings": settings}
 
     @property
     def synthetic(self) -> bool:
@@ -85,9 +90,7 @@ class Plan:
         return Training(variant, seed, folder, merged(self.shared, self.study.variants[variant], own))
 
 
-def make_plan(
-    study: Study, output_dir: Path, preset: str, dataset_dir: str, tracking_uri: str | None, processes: int = 1
-) -> Plan:
+def make_plan(study: Study, output_dir: Path, preset: str, dataset_dir: str, tracking_uri: str | None) -> Plan:
     """Return the plan of a study, with absolute paths.
 
     Raises:
@@ -97,14 +100,11 @@ def make_plan(
     if preset not in known:
         raise ValueError(f"--preset: there is no preset '{preset}'; choose from {', '.join(known)}")
     folder = StudyFolder(output_dir)
-    config = training_config(study.bundle)
-    parser = ConfigParser(ConfigParser.load_config_file(config))
+    parser = ConfigParser(ConfigParser.load_config_file(training_config(study.bundle)))
     parser.update(known[preset])
     cache = "datalists#cache_dir"
-    several = {} if processes == 1 else {"config_file": [str(config), str(config.with_stem("multi_gpu_train"))]}
     shared = {
         **known[preset],
-        **several,  # tells the trainings of one process apart from those of several
         "workflow_name": "monai_iels.Training",
         "bundle_root": str(study.bundle),
         "dataset_dir": dataset_dir if dataset_dir == "synthetic" else os.path.abspath(dataset_dir),
@@ -113,7 +113,7 @@ def make_plan(
         "tracking_uri": choose_address(tracking_uri, study.bundle, folder.path),
         "experiment_name": f"{study.bundle.name}-{study.name}",
     }
-    return Plan(study, folder, preset, shared, processes)
+    return Plan(study, folder, preset, shared)
 
 
 def check_unchanged(plan: Plan) -> None:
@@ -122,45 +122,31 @@ def check_unchanged(plan: Plan) -> None:
     Raises:
         ValueError: if it does.
     """
-    file = plan.folder.summary
-    if not file.exists():
-        return
-    now = {"study": plan.study.name, "bundle": plan.study.bundle.name, "preset": plan.preset}
-    _check_same(file, read_json(file, *now), now, now)
-    for training in plan.trainings():
-        file = training.folder.study_arguments
+    files = {plan.folder.summary: plan.about}
+    files |= {training.folder.study_arguments: training.arguments for training in plan.trainings()}
+    for file, content in files.items():
         if file.exists():
-            before, arguments = read_json(file, "tracking_uri"), json.loads(json.dumps(training.arguments))
-            before["tracking_uri"] = without_secrets(before["tracking_uri"])
-            _check_same(file, before, arguments, (before.keys() | arguments.keys()) - {"run_tags"})
-
-
-def _check_same(file: Path, before: Mapping[str, Any], now: Mapping[str, Any], keys: Iterable[str]) -> None:
-    for key in sorted(keys):
-        if before.get(key) != now.get(key):
-            raise ValueError(
-                f"{file}: '{key}' was {before.get(key)} in this folder, got {now.get(key)}; choose another --output_dir"
-            )
+            before, now = read_json(file), json.loads(json.dumps(content))
+            for key in sorted((before.keys() | now.keys()) - _MAY_CHANGE):
+                if before.get(key) != now.get(key):
+                    was = f"'{key}' was {before.get(key)} in this folder, got {now.get(key)}"
+                    raise ValueError(f"{file}: {was}; choose another --output_dir")
 
 
 def write_summary(plan: Plan) -> None:
     """Add the variants and seeds of this command to ``study.json``."""
     study, file = plan.study, plan.folder.summary
-    variants, seeds = study.variants, set(study.seeds)
-    if file.exists():
-        before = StudySummary.read(file)
-        variants, seeds = {**before.variants, **variants}, seeds.union(before.seeds)
-    summary = StudySummary(
-        study=study.name,
-        bundle=study.bundle.name,
-        preset=plan.preset,
-        settings=presets(study.bundle)[plan.preset],
-        synthetic=plan.synthetic,
-        variants=variants,
-        seeds=sorted(seeds),
-        command=_command(plan, list(variants), len(seeds)),
-    )
-    write_json(asdict(summary), file)
+    before = read_json(file, "variants", "seeds") if file.exists() else {"variants": {}, "seeds": []}
+    variants = {**before["variants"], **study.variants}
+    seeds = sorted({*before["seeds"], *study.seeds})
+    summary = {
+        **plan.about,
+        "synthetic": plan.synthetic,
+        "variants": variants,
+        "seeds": seeds,
+        "command": _command(plan, list(variants), len(seeds)),
+    }
+    write_json(summary, file)
 
 
 def _command(plan: Plan, variants: list[str], seeds: int) -> str:
@@ -171,8 +157,6 @@ def _command(plan: Plan, variants: list[str], seeds: int) -> str:
     words = ["monai-iels", "study", "run", file, "--preset", plan.preset, "--seeds", str(seeds)]
     if set(variants) < set(read_study(study.file).variants):
         words += ["--variants", *variants]
-    if plan.processes > 1:
-        words += ["--processes", str(plan.processes)]
     if not plan.synthetic:
         words += ["--dataset_dir", "DIR"]
     return shlex.join(words)

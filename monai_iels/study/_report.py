@@ -1,11 +1,12 @@
 # SPDX-FileCopyrightText: monai_iels contributors
 # SPDX-License-Identifier: Apache-2.0
 
-"""The page of a study: JSON, CSV, Markdown, pictures and HTML."""
+"""What a study leaves: the page as JSON, CSV, Markdown, pictures and HTML, and what the terminal shows of it."""
 
 import base64
 import html
 import re
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,13 +14,16 @@ import jinja2
 import pandas as pd
 
 from monai_iels._files import write_table, write_text
-from monai_iels.measures import KEY_METRIC, how_to_read
+from monai_iels._terminal import bundle_command, shown
+from monai_iels.measures import KEY_METRIC, deciding_metric, how_to_read
 from monai_iels.pictures import Sheet, study_curves
 from monai_iels.study._comparison import compare_variants
 from monai_iels.study._definition import by_group
 from monai_iels.study._folder import StudyFolder
+from monai_iels.study._methods import merged
 from monai_iels.study._results import LAST_EPOCHS, Results, save_results
 from monai_iels.study._table import main_finding, make_tables
+from monai_iels.tracking import Journal, how_to_look
 
 _PANELS = "Validation images after the last epoch. Dice is best at 1, roughness at the value of the truth"
 
@@ -39,24 +43,22 @@ def write_report(
         the HTML page.
     """
     files = StudyFolder(folder)
-    if comparison is None:
-        comparison = compare_variants(results)
+    comparison = compare_variants(results) if comparison is None else comparison
     save_results(results, files.results)
     write_table(comparison, files.table)
     for old in files.all_panels():
         old.unlink()
+    if histories := _histories(results):
+        study_curves(histories, files.curves)
     content = {
         "results": results,
         "title": f"{results.bundle}: {results.study.replace('_', ' ')}",
         "finding": main_finding(comparison),
         "tables": make_tables(results, comparison),
         "settings": list(_settings(results)),
-        "last_epochs": LAST_EPOCHS,
         "other_measures": how_to_read(m for m in results.measures if m.one_per != "set" and m.name != KEY_METRIC),
         "panels": {} if trainings is None else dict(_draw_panels(results, files, StudyFolder(trainings))),
-        "curves": _draw_curves(results, files),
-        "measured": ", ".join(measure.title for measure in results.measures),
-        "versions": ", ".join(f"{name} {version}" for name, version in results.versions.items()),
+        "curves": files.curves if histories else None,
     }
     for kind in ("warnings", "notes"):
         content[kind] = _TEMPLATES.get_template(f"{kind}.txt").render(content).splitlines()
@@ -65,17 +67,14 @@ def write_report(
     return files.page
 
 
-def _draw_curves(results: Results, files: StudyFolder) -> Path | None:
-    """Draw the metrics over the epochs; if nothing has finished, return None."""
-    groups: dict[str, dict[str, list[pd.DataFrame]]] = {}
-    for group, variants in by_group(results.variants).items():
-        for name, variant in variants.items():
-            if runs := results.finished(variant):
-                groups.setdefault(group, {})[name] = [run.history for run in runs]
-    if not groups:
-        return None
-    study_curves(groups, files.curves)
-    return files.curves
+def _histories(results: Results) -> dict[str, dict[str, list[pd.DataFrame]]]:
+    """Return the metrics per epoch of all finished trainings, by group and variant."""
+    found: dict[str, dict[str, list[pd.DataFrame]]] = {}
+    for run in results.runs:
+        group, _, name = run.variant.rpartition(" / ")
+        if run.finished:
+            found.setdefault(group, {}).setdefault(name, []).append(run.history)
+    return found
 
 
 def _draw_panels(results: Results, files: StudyFolder, trainings: StudyFolder) -> Iterator[tuple[str, Path]]:
@@ -91,14 +90,48 @@ def _draw_panels(results: Results, files: StudyFolder, trainings: StudyFolder) -
 
 
 def _settings(results: Results) -> Iterator[str]:
-    """Yield the settings that all variants share, and which settings of the preset they do not share."""
-    preset, variants = results.settings, list(results.variants.values())
-    for key in dict.fromkeys([*preset, *variants[0]]):
-        values = [variant.get(key, preset.get(key)) for variant in variants]
-        if all(value == values[0] for value in values):
-            yield f"its own {key}" if "{" in str(values[0]) else f"{key} {values[0]}"
-        elif key in preset:
-            yield f"{key} set by each variant"
+    """Yield the settings that all variants share."""
+    variants = [merged(results.settings, overrides) for overrides in results.variants.values()]
+    for key, value in variants[0].items():
+        if all(variant.get(key) == value for variant in variants):
+            yield f"its own {key}" if "{" in str(value) else f"{key} {value}"
+
+
+def closing_words(results: Results, comparison: pd.DataFrame, folder: Path) -> str:
+    """Return what the terminal shows of a study that has ended: the findings, the tables, and what to type next.
+
+    Args:
+        results: the numbers of all trainings.
+        comparison: one row per variant, from :func:`compare_variants`.
+        folder: where the page of the study is.
+    """
+    files = StudyFolder(folder)
+    lines = ["", textwrap.fill(main_finding(comparison), 100)]
+    for table in make_tables(results, comparison):
+        names, *cells = zip(*([cell.split("\n")[0] for cell in row] for row in table.rows), strict=True)
+        columns = dict(zip(table.header[1:], cells, strict=True))
+        lines += ["", *filter(None, [table.group]), pd.DataFrame(columns, index=names).to_string()]
+    lines += [f"{'; '.join(how_to_read(m for m in results.measures if m.one_per != 'set'))}.", ""]
+    lines.append(f"{shown(files.page)}  (everything on one page: open it in a browser)")
+    lines += [f"{shown(file)}  (image, truth and the predictions of all variants)" for file in files.all_panels()]
+    return "\n".join([*lines, "", *_next_steps(results, files)])
+
+
+def _next_steps(results: Results, files: StudyFolder) -> list[str]:
+    """Return the commands that follow, where the study has its trainings beside it."""
+    arguments = {run: files.training(run.variant, run.seed).inference_arguments for run in results.runs if run.finished}
+    trained = [run for run, file in arguments.items() if file.exists()]
+    if not trained:
+        return []
+    decides = deciding_metric(trained[0].history)
+    best = max(trained, key=lambda run: run.history[decides].tail(LAST_EPOCHS).mean())
+    tracked = Journal(files.tracking).progress()
+    return [
+        f"Predict more images of this kind ({best.variant}):",
+        f"  {bundle_command(arguments[best])} --dataset_dir YOUR_IMAGES",
+        "Compare all trainings in the browser:",
+        how_to_look(tracked.address, tracked.experiment_id),
+    ]
 
 
 def _one_line(text: str) -> str:
@@ -109,13 +142,6 @@ def _as_text(text: str) -> str:
     """Return Markdown that shows a text as it is: no HTML, no formatting, no links, on one line."""
     escaped = html.escape(_one_line(text), quote=False)
     return re.sub(r"([\\`*\[\]|~]|(?<!\w)_|_(?!\w)|:(?=//)|@|(?<=www)\.)", r"\\\1", escaped)
-
-
-def _as_code(text: str) -> str:
-    """Return Markdown that shows a text as code, between more backticks than it has in a row."""
-    longest = max((len(ticks) for ticks in re.findall("`+", text)), default=0)
-    space = " " if "`" in text else ""
-    return "`" * (longest + 1) + space + _one_line(text) + space + "`" * (longest + 1)
 
 
 def _as_address(file: Path) -> str:
@@ -131,4 +157,4 @@ _TEMPLATES = jinja2.Environment(
     keep_trailing_newline=True,
     undefined=jinja2.StrictUndefined,
 )
-_TEMPLATES.filters.update(one_line=_one_line, as_text=_as_text, as_code=_as_code, as_address=_as_address)
+_TEMPLATES.filters.update(one_line=_one_line, as_text=_as_text, as_address=_as_address)

@@ -3,24 +3,23 @@
 
 """What a study found: the numbers of its trainings, from their folders or from ``results.json.gz``."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from monai_iels._files import atomic
+from monai_iels._files import atomic, read_json
 from monai_iels._terminal import first_line
 from monai_iels.measures import KEY_METRIC, MEASURES, Measure, compared
 from monai_iels.run_folder import RunFolder
-from monai_iels.study._folder import StudyFolder, StudySummary
+from monai_iels.study._folder import StudyFolder
+from monai_iels.study._methods import Overrides
 from monai_iels.tracking import Journal
 
 LAST_EPOCHS = 3
@@ -52,25 +51,41 @@ class RunResult:
     cases: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     @property
-    def finished(self) -> bool:
-        """Whether the training finished."""
-        return self.status == "FINISHED"
-
-    @property
     def ending(self) -> str:
         """How the training ended, and why."""
         return f"{self.status} ({self.stopped})" if self.stopped else self.status
 
+    @property
+    def finished(self) -> bool:
+        """Whether the training finished."""
+        return self.status == "FINISHED"
+
 
 @dataclass(frozen=True, eq=False)
-class Results(StudySummary):
-    """What a study compares, and the numbers of all its trainings.
+class Results:
+    """What a study compares, all variants and seeds that were ever asked for in its folder, and their numbers.
 
     Args:
+        study: its name.
+        bundle: name of the bundle.
+        preset: name of the settings that all variants share.
+        settings: these settings.
+        synthetic: whether the images are drawn.
+        variants: the overrides of each variant.
+        seeds: all seeds.
+        command: gives the same results.
         versions: of the packages that were used.
         runs: one per variant and seed.
     """
 
+    study: str
+    bundle: str
+    preset: str
+    settings: Overrides
+    synthetic: bool
+    variants: dict[str, Overrides]
+    seeds: list[int]
+    command: str
     versions: dict[str, str]
     runs: list[RunResult]
 
@@ -81,12 +96,6 @@ class Results(StudySummary):
     def finished(self, variant: str) -> list[RunResult]:
         """Return the trainings of a variant that finished."""
         return [run for run in self.of_variant(variant) if run.finished]
-
-    @property
-    def last_epochs(self) -> list[int]:
-        """The epochs that the means are over, or none if they differ between trainings."""
-        validated = {tuple(run.history.index[-LAST_EPOCHS:]) for run in self.runs if run.finished}
-        return list(validated.pop()) if len(validated) == 1 else []
 
     @property
     def measures(self) -> list[Measure]:
@@ -107,11 +116,12 @@ def read_results(folder: Path) -> Results:
     """
     files = StudyFolder(folder)
     if files.summary.exists():
-        summary = StudySummary.read(files.summary)
-        trainings = {key: files.training(*key) for key in product(summary.variants, summary.seeds)}
+        # all but the versions and the runs
+        about = read_json(files.summary, *(item.name for item in fields(Results)[:-2]))
+        trainings = {key: files.training(*key) for key in product(about["variants"], about["seeds"])}
         if any(training.path.exists() for training in trainings.values()):
             runs = [_read_run(*key, training) for key, training in trainings.items()]
-            return Results(**vars(summary), versions=_versions(trainings.values()), runs=runs)
+            return Results(**about, versions=_versions(trainings.values()), runs=runs)
     if not files.results.exists():
         raise FileNotFoundError(f"{folder} has neither trainings nor {files.results.name}; run the study first")
     try:
@@ -145,12 +155,10 @@ def _case_means(cases: pd.DataFrame, epochs: Iterable[int]) -> pd.DataFrame:
 
 def _versions(folders: Iterable[RunFolder]) -> dict[str, str]:
     """Return the versions that the trainings recorded; several where they differ."""
-    found: dict[str, set[str]] = {}
-    for folder in folders:
-        for tag, value in Journal(folder.tracking).tags_and_parameters().items():
-            if value and ("version" in tag or tag == "git_revision"):
-                found.setdefault(tag, set()).add(str(value)[:12] if tag == "git_revision" else str(value))
-    return {tag: ", ".join(sorted(found[tag])) for tag in sorted(found)}
+    recorded = [Journal(folder.tracking).tags_and_parameters() for folder in folders]
+    tags = sorted({tag for tags in recorded for tag in tags if "version" in tag or tag == "git_revision"})
+    found = {tag: sorted({str(tags[tag])[:20] for tags in recorded if tags.get(tag)}) for tag in tags}
+    return {tag: ", ".join(values) for tag, values in found.items() if values}
 
 
 def save_results(results: Results, file: Path) -> None:

@@ -3,13 +3,11 @@
 
 """What a study found, as text: sentences and tables, the same for Markdown, HTML and the terminal."""
 
-from __future__ import annotations
-
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from monai_iels.measures import KEY_METRIC, MEASURES
@@ -51,86 +49,65 @@ def make_tables(results: Results, comparison: pd.DataFrame) -> list[Table]:
             columns |= {STOPPED_EARLY: f"{measure.title}, stopped early", BEST: f"{measure.title}, best epoch"}
     tables = []
     for group, rows in comparison.groupby("group", sort=False):
-        records = _records(rows)
-        lines = [[_name(row), *(_cell(row, column) for column in columns)] for row in records]
+        lines = [[_name(row), *(_cell(row, column) for column in columns)] for row in rows.to_dict("records")]
         truth = rows.reindex(columns=[f"{column}_of_truth" for column in columns]).mean()
         lines.append(["truth", *map(_number, truth)])
-        tables.append(Table(str(group), _finding(records), ["", *columns.values()], lines))
+        tables.append(Table(str(group), main_finding(rows.assign(group="")), ["", *columns.values()], lines))
     return tables
 
 
 def main_finding(comparison: pd.DataFrame) -> str:
-    """Return what a study found: its largest gain and loss in Dice, and how many variants differ from the baseline."""
-    return _finding([row for _, rows in comparison.groupby("group", sort=False) for row in _records(rows)])
+    """Return what a study found: how the best and the worst variant differ from their baselines, and which others do.
+
+    With several seeds, only a variant whose interval leaves out zero is called better or worse.
+    """
+    groups = comparison.groupby("group", sort=False)["variant"]
+    rows = (
+        comparison.assign(baseline=groups.transform("first")).dropna(subset=_GAIN).sort_values(_GAIN, ascending=False)
+    )
+    if rows.empty:
+        return "No variant has finished that can be compared with the first one."
+    best, *others = rows.to_dict("records")
+    if not others:
+        return _sentence(best)
+    better, worse = (Counter(row["variant"] for row in [best, *others] if _sign(row) == sign) for sign in (1, -1))
+    counts = f"Better: {_listed(better)}; worse: {_listed(worse)}."
+    return f"The best: {_sentence(best)} The worst: {_sentence(others[-1])} {counts}"
 
 
-def _records(rows: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the variants of one group, each with the name of their baseline."""
-    return rows.assign(baseline=rows["variant"].iloc[0]).to_dict("records")
+def _listed(variants: Counter[str]) -> str:
+    """Return the names of variants, and in how many groups each is listed."""
+    return ", ".join(f"{name} ({n} times)" if n > 1 else name for name, n in variants.most_common()) or "none"
 
 
-def _finding(rows: Sequence[dict[str, Any]]) -> str:
-    compared = sorted((row for row in rows if not pd.isna(row[_GAIN])), key=lambda row: row[_GAIN])
-    differ = [row for row in compared if _difference(row, KEY)]
-    better, worse = ([row for row in differ if row[_GAIN] * sign > 0] for sign in (1, -1))
-    surely = "surely " if any(row["seeds"] > 1 for row in compared) else ""
-    baseline = " or ".join(dict.fromkeys(row["baseline"] for row in rows))
-    groups = len({row["group"] for row in rows})
-    if not compared:
-        return f"No variant has finished that can be compared with {baseline}."
-    if len(compared) == 1:
-        sentence = _sentence(compared[0], groups > 1)
-        return sentence[0].upper() + sentence[1:]
-    first = f"The largest gain: {_sentence(better[-1], groups > 1)}" if better else ""
-    sentences = [first or f"No variant has a {surely}higher {_DICE} than {baseline}."]
-    if worse:
-        sentences.append(f"The largest loss: {_sentence(worse[0], groups > 1)}")
-    if groups == 1:
-        counts = f"{len(better) or 'none'} {'are' if len(better) > 1 else 'is'} {surely}better than {baseline}"
-        sentences.append(f"Of {len(compared)} variants, {counts}, {len(worse) or 'none'} {surely}worse.")
-    elif differ:
-        listed = f"{surely}better than {baseline}: {_in_rows(better)}; {surely}worse: {_in_rows(worse)}"
-        sentences.append(f"Of {groups} rows, {listed}.")
-    return " ".join(sentences)
-
-
-def _in_rows(rows: Sequence[dict[str, Any]]) -> str:
-    """Return the names of the variants, and in how many groups each is listed."""
-    counts = Counter(row["variant"] for row in rows).most_common()
-    return ", ".join(f"{name} in {count}" for name, count in counts) or "none"
-
-
-def _sentence(row: dict[str, Any], has_groups: bool) -> str:
+def _sentence(row: dict[str, Any]) -> str:
     """Return how a variant differs from its baseline, at the end and stopped early."""
-    place = (f"for '{row['group']}', " if row["group"] else "in the first row, ") if has_groups else ""
-    found, early = (_difference(row, column) for column in (KEY, STOPPED_EARLY))
-    if found:
-        text = f"{_DICE} is {found} with {row['variant']} than with {row['baseline']}"
-        return f"{place}{text}; stopped early, {f'it is {early}' if early else 'no difference was found'}."
-    text = f"no difference in {_DICE} was found ({row[f'{_GAIN}_low']:+.3f} to {row[f'{_GAIN}_high']:+.3f})"
-    early = f"it is {early}" if early else "none either"
-    return f"{place}between {row['variant']} and {row['baseline']}, {text}; stopped early, {early}."
+    names = f"with {row['variant']} than with {row['baseline']}" + (f" for '{row['group']}'" if row["group"] else "")
+    return f"{_DICE} is {_difference(row, KEY)} {names}; stopped early, it is {_difference(row, STOPPED_EARLY)}."
 
 
 def _difference(row: dict[str, Any], column: str) -> str:
-    """Return how a variant differs from the baseline, or nothing if the interval over several seeds includes zero."""
     gain, low, high = (row[f"{column}_{end}"] for end in ("gain", "gain_low", "gain_high"))
-    if pd.isna(gain) or gain == 0 or (row["seeds"] > 1 and low <= 0 <= high):
-        return ""
+    if not _sign(row, column):
+        return f"not surely different ({low:+.3f} to {high:+.3f})"
     nearest, farthest = sorted((abs(low), abs(high)))
     interval = f" ({nearest:.3f} to {farthest:.3f})" if row["seeds"] > 1 else ""
     return f"{abs(gain):.3f} {'higher' if gain > 0 else 'lower'}{interval}"
 
 
+def _sign(row: dict[str, Any], column: str = KEY) -> float:
+    """Return 1 for a gain, -1 for a loss, and 0 if the interval over several seeds includes zero."""
+    includes_zero = row[f"{column}_gain_low"] <= 0 <= row[f"{column}_gain_high"]
+    return 0.0 if row["seeds"] > 1 and includes_zero else float(np.sign(row[f"{column}_gain"]))
+
+
 def _name(row: dict[str, Any]) -> str:
-    partly = 0 < row["seeds"] < row["of_seeds"]
+    partly = row["seeds"] < row["of_seeds"]
     return f"{row['variant']} ({row['seeds']} of {row['of_seeds']} seeds)" if partly else row["variant"]
 
 
 def _cell(row: dict[str, Any], column: str) -> str:
     """Return a mean and its deviation over the seeds, and below it the difference to the baseline and its interval."""
-    if not row["seeds"]:
-        return (row["not_finished"] or "missing") if column == KEY else ""
     text, deviation = _number(row[column]), row[f"{column}_deviation"]
     if not pd.isna(deviation):
         text += f" ± {deviation:.3f}"
