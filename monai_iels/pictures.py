@@ -272,7 +272,7 @@ def contact_sheet(
         differs = row["truth"].pixels != row["prediction"].pixels
         rows.append({**row, "where they differ": Tile(differs, f"{differs.mean():.1%} of this image")})
     names = [f"{group}\n{ordered[index][0][:24]}" for index, group in groups.items()]
-    Sheet(rows, classes, colors).draw(f"Worst, median and best of all cases ({len(cases)}), by Dice", file, names)
+    Sheet(rows, classes, colors).draw(f"Worst, median and best by Dice (cases: {len(cases)})", file, names)
 
 
 def _window(row: Mapping[str, Tile]) -> tuple[float, float, float, float]:
