@@ -6,10 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
-import json
 import logging
-import os
-import tempfile
 import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -37,11 +34,6 @@ logger = logging.getLogger(__name__)
 _NETWORK_NEEDS = ("monai", "numpy", "torch")
 _FILES_NEED = ("matplotlib", "mlflow", "nibabel", "pillow", "scipy")
 _LARGEST_REQUEST = 64_000_000
-_ABOUT = {
-    "input": "an array (height, width, 3) of bytes or (x, y, z), or a table with one base64 file per row in 'image': "
-    "PNG, JPEG, TIFF, BMP or GIF in 2-D, NIfTI in 3-D",
-    "output": "an array of labels, or a table with the column 'label' or 'probabilities'",
-}
 _SERVING = Path(__file__).with_name("_serving.py")
 _NOT_IN_THE_MODEL = ("workflow_name", "known_keys", "bundle_root", "checkpoint", "output_dir")
 _TAGS = ("source", *SAME_DATA, "dataset_synthetic", "bundle", "bundle_version")
@@ -93,10 +85,9 @@ def register(output_dir: str, name: str, tracking_uri: str | None = None) -> boo
 @contextlib.contextmanager
 def server_in_use(uri: str) -> Iterator[None]:
     """Use a tracking server, and the registry in it, for a while; MLflow notes both in the environment."""
-    bar = "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR"
-    variables = {"MLFLOW_TRACKING_URI": uri, "MLFLOW_REGISTRY_URI": uri, bar: os.environ.get(bar, "false")}
+    variables = {"MLFLOW_TRACKING_URI": uri, "MLFLOW_REGISTRY_URI": uri}
     before = mlflow.get_tracking_uri() if mlflow.is_tracking_uri_set() else ""
-    with environment(variables):
+    with environment({**variables, "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false"}):
         mlflow.set_tracking_uri(uri)
         mlflow.set_registry_uri(uri)
         try:
@@ -142,8 +133,7 @@ def _inference_config(folder: RunFolder) -> dict[str, Any]:
     arguments = read_json(folder.inference_arguments, "bundle_root")
     parser = ConfigParser(ConfigParser.load_config_file(Path(arguments["bundle_root"]) / "configs" / "inference.json"))
     parser.update({key: value for key, value in arguments.items() if key not in _NOT_IN_THE_MODEL})
-    config: dict[str, Any] = parser.get()
-    return config
+    return dict(parser.get())
 
 
 def _tags(folder: RunFolder, journal: Journal, run_id: str) -> dict[str, str]:
@@ -169,8 +159,8 @@ def _log_network(network: Any, dims: int, channels: int, classes: int) -> str:
         pip_requirements=_pinned(_NETWORK_NEEDS),
         validate_serving_input=False,  # MLflow would load it for that once more; it is compared below
     )
-    loaded = mlflow.pytorch.load_model(info.model_uri)
-    check_network(loaded, network, [example.shape, (1, channels, *reversed(sides))])
+    shapes = [example.shape, (1, channels, *reversed(sides))]
+    check_network(mlflow.pytorch.load_model(info.model_uri), network, shapes)
     return str(info.model_uri)
 
 
@@ -190,18 +180,14 @@ def _log_predictor(predictor: Predictor, config: dict[str, Any], weights: Path) 
     needed = {name for package in packages - {"monai_iels"} for name in distributions.get(package, ())}
     needed |= {*_NETWORK_NEEDS, *_FILES_NEED, *["itk-io"] * (config["spatial_dims"] == 3)}
     params = ParamSchema([ParamSpec("probabilities", "boolean", False), ParamSpec("format", "string", "array")])
-    with tempfile.TemporaryDirectory() as scratch:
-        file = Path(scratch) / "config.json"
-        file.write_text(json.dumps(config), encoding="utf-8")
-        info = mlflow.pyfunc.log_model(
-            name="predict",
-            python_model=str(_SERVING),
-            artifacts={"config": str(file), "weights": str(weights)},
-            signature=ModelSignature(params=params),
-            model_config={"max_values": _LARGEST_REQUEST},
-            metadata=_ABOUT,
-            pip_requirements=_pinned(needed),
-            code_paths=[str(_SERVING.parents[1])],
-        )
-        check_predictor(mlflow.pyfunc.load_model(info.model_uri), predictor, config["image_size"], Path(scratch))
+    info = mlflow.pyfunc.log_model(
+        name="predict",
+        python_model=str(_SERVING),
+        artifacts={"weights": str(weights)},
+        signature=ModelSignature(params=params),
+        model_config={"max_values": _LARGEST_REQUEST, "inference": config},
+        pip_requirements=_pinned(needed),
+        code_paths=[str(_SERVING.parents[1])],
+    )
+    check_predictor(mlflow.pyfunc.load_model(info.model_uri), predictor, config["image_size"])
     return str(info.model_uri)

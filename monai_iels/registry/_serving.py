@@ -61,7 +61,7 @@ class SegmentationModel(PythonModel):
     def load_context(self, context: Any) -> None:
         """Build the network and the bundle's own processing from the files that came with the model."""
         weights = torch.load(context.artifacts["weights"], map_location="cpu", weights_only=True)
-        self.predictor = Predictor(ConfigParser(ConfigParser.load_config_file(context.artifacts["config"])), weights)
+        self.predictor = Predictor(ConfigParser(context.model_config["inference"]), weights)
         self.dims = self.predictor.spatial_dims
         spacings = [t.spacing_transform.pixdim for t in self.predictor.geometry if isinstance(t, Spacingd)]
         self.voxel = math.prod(next(iter(spacings), [math.inf]))
@@ -110,14 +110,12 @@ class SegmentationModel(PythonModel):
         size = sum(math.prod(s.shape) * max(1.0, abs(float(np.linalg.det(s.affine))) / self.voxel) for s in sources)
         if not size <= self.largest:
             shapes = ", ".join(" x ".join(map(str, source.shape)) for source in sources[:3])
-            allowed = f"at most {self.largest} are allowed: send less at once"
-            _refuse(f"the request has {size:.0f} values ({shapes}), but {allowed}")
+            _refuse(f"the request has {size:.0f} values ({shapes}), but at most {self.largest} are allowed: send less")
 
     def _files(self, table: pd.DataFrame, folder: Path) -> list[_Source]:
         """Return the files of a table, of which only the headers are read."""
         if list(table.columns) != ["image"] or table.empty:
-            found = f"{len(table)} rows of {list(table.columns)}"
-            _refuse(f"a table needs one column 'image' and a row per file, got {found}")
+            _refuse(f"a table needs one column 'image', a row per file, got {len(table)} rows of {list(table.columns)}")
         return [self._file(f"image {number}", cell, folder) for number, cell in enumerate(table["image"], 1)]
 
     def _file(self, name: str, cell: Any, folder: Path) -> _Source:
@@ -139,11 +137,11 @@ class SegmentationModel(PythonModel):
     def _array(self, model_input: Any) -> _Source:
         """Return an array whose shape can be segmented, or refuse it."""
         pixels = np.asarray(model_input)
-        if pixels.ndim != 3 or (self.dims == 2 and pixels.shape[-1] != 3) or not pixels.size:
+        is_shape = pixels.size and pixels.ndim == 3 and (self.dims == 3 or pixels.shape[-1] == 3)
+        if not (is_shape and np.issubdtype(pixels.dtype, np.number)):
             expected = "(height, width, 3)" if self.dims == 2 else "(x, y, z)"
-            _refuse(f"an array must have the shape {expected}, got {pixels.shape}; a file goes into the column 'image'")
-        if not np.issubdtype(pixels.dtype, np.number):
-            _refuse(f"an array must hold numbers, got {pixels.dtype}")
+            found = f"{pixels.shape} of {pixels.dtype}; a file goes into the column 'image'"
+            _refuse(f"an array of numbers must have the shape {expected}, got {found}")
         return _Source(pixels.shape, np.eye(4), partial(_image, pixels, self.dims))
 
 

@@ -3,7 +3,6 @@
 
 """The registry with a real server: what is registered, what loads, who is the champion, what is refused."""
 
-import json
 import shutil
 from dataclasses import replace
 from importlib.metadata import version
@@ -128,38 +127,26 @@ def test_a_network_that_loads_otherwise_is_not_announced(sharp, server, monkeypa
     assert "the logits differ after loading" in caplog.text
 
 
-def spoil_weights(file):
-    weights = torch.load(file, weights_only=True)
-    for weight in weights.values():
-        weight.mul_(1.1)
-    torch.save(weights, file)
-
-
-def spoil_config(**changes):
-    return lambda file: file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
-
-
-SPOILED = {
-    "weights": ("weights", spoil_weights),
-    "no resizing": ("config", spoil_config(fitting=[])),
-    "another intensity": (
-        "config",
-        spoil_config(intensity={"_target_": "AdjustContrastd", "keys": "image", "gamma": 2.0}),
-    ),
-    "other label values": ("config", spoil_config(label_values=[7, 8, 9])),
+SPOILED = {  # keys of the config; none of them: the weights
+    "weights": {},
+    "no resizing": {"fitting": []},
+    "another intensity": {"intensity": {"_target_": "AdjustContrastd", "keys": "image", "gamma": 2.0}},
+    "other label values": {"label_values": [7, 8, 9]},
 }
 
 
 @pytest.fixture(params=SPOILED)
 def spoiled(request, monkeypatch, tmp_path):
-    """Store another file than the right one with the predictor."""
+    """Store other weights or another config than the right ones with the predictor."""
     log = mlflow.pyfunc.log_model
-    key, spoil = SPOILED[request.param]
+    changes = SPOILED[request.param]
 
-    def store_spoiled(artifacts, **arguments):
-        file = Path(shutil.copy(artifacts[key], tmp_path))
-        spoil(file)
-        return log(artifacts={**artifacts, key: str(file)}, **arguments)
+    def store_spoiled(artifacts, model_config, **arguments):
+        weights = torch.load(artifacts["weights"], weights_only=True)
+        factor = 1.0 if changes else 1.1
+        torch.save({name: factor * weight for name, weight in weights.items()}, tmp_path / "weights.pt")
+        config = {**model_config, "inference": {**model_config["inference"], **changes}}
+        return log(artifacts={"weights": str(tmp_path / "weights.pt")}, model_config=config, **arguments)
 
     monkeypatch.setattr(mlflow.pyfunc, "log_model", store_spoiled)
 
