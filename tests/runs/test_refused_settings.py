@@ -119,3 +119,17 @@ def test_what_says_how_monai_runs_a_config_is_no_setting(key, finished, tmp_path
     found = train(finished, tmp_path / "out", **{key: "anything"})
     assert found == f"--{key} is for --config_file without --workflow_name; leave it out"
     assert not (tmp_path / "out").exists()
+
+
+def test_a_strength_that_the_layer_does_not_use_is_refused(finished, tmp_path):
+    heat = {"_target_": "monai_iels.InverseEvolutionLayer", "evolution": {"_target_": "monai_iels.HeatDiffusion"}}
+    for layer in ({"layer": {**heat, "gain": 15}}, {"layer#gain": 15}):
+        found = train(finished, tmp_path / "out", iel_gain=6, **layer)
+        assert found.startswith("--iel_gain has no effect, since the layer has a strength of its own; change layer#gain")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_part_of_a_label_error_needs_a_label_error(finished, tmp_path):
+    found = train(finished, tmp_path / "out", **{"label_error#fraction": 0.2})
+    assert found.startswith("--label_error#fraction: the key has no such part")
+    assert found.endswith("set the key as a whole")
