@@ -13,7 +13,7 @@ from monai.config import PathLike
 from monai.data import ITKReader, MetaTensor
 
 from monai_iels.images._format import Header, load_finite
-from monai_iels.images._itk import ItkVolume
+from monai_iels.images._itk import ItkVolume, itk
 
 _UNEVEN = 0.1  # share of the distance of slices by which one may be out of place
 
@@ -44,8 +44,6 @@ class Dicom(ItkVolume):
 
 def find_series(folder: str) -> list[dict[str, str]]:
     """List the DICOM series of a folder; several are told apart by their UIDs."""
-    import itk
-
     files = _series_files(folder)
     uids = [str(dict(itk.imread(names[0]))["0020|000e"]).strip("\0 ") for names in files.values()]
     if len(set(uids)) < len(uids):
@@ -72,8 +70,6 @@ def read_series(folder: str, series: str) -> MetaTensor:
 
 def _series_files(folder: str) -> dict[str, tuple[str, ...]]:
     """Return the files of each DICOM series in a folder, grouped as MONAI's reader groups them."""
-    import itk
-
     generator = itk.GDCMSeriesFileNames.New()
     generator.SetUseSeriesDetails(True)
     generator.AddSeriesRestriction("0008|0021")
@@ -99,9 +95,7 @@ def _check_series(folder: str, series: str) -> None:
         raise ValueError(f"has DICOM files that cannot be read: {', '.join(damaged[:5])}; copy them again")
     gaps = np.diff(sorted(map(_place, files[series])))
     if gaps.size and np.ptp(gaps) > _UNEVEN * np.median(gaps):
-        raise ValueError(
-            f"has slices at uneven distances, from {gaps.min():g} to {gaps.max():g} mm: one is missing or twice there"
-        )
+        raise ValueError(f"has slices at uneven distances, from {gaps.min():g} to {gaps.max():g} mm: one is missing")
 
 
 def _place(file: str) -> float:

@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +15,8 @@ from monai.data import ImageReader, MetaTensor
 from monai.transforms import LoadImage
 from monai.utils import ensure_tuple
 from PIL import Image
+
+from monai_iels._terminal import first_line
 
 IGNORED = 255
 """The number that stands for no class in a label: pixels to leave out."""
@@ -93,3 +97,16 @@ def check_finite(values: np.ndarray) -> None:
     """
     if bad := np.count_nonzero(~np.isfinite(values)):
         raise ValueError(f"has {bad} NaN or infinite values; repair it")
+
+
+@contextmanager
+def decompressing() -> Iterator[None]:
+    """Say that a file is damaged where its compressed values are short, or differ from their checksum.
+
+    Raises:
+        ValueError: with what is wrong.
+    """
+    try:
+        yield
+    except (EOFError, OSError, zlib.error) as error:
+        raise ValueError(f"is truncated or damaged ({first_line(error)}); copy it again") from None

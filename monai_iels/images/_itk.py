@@ -13,9 +13,12 @@ from pathlib import Path
 import numpy as np
 from monai.config import PathLike
 from monai.data import ImageReader, ITKReader, ITKWriter, MetaTensor
+from monai.utils import optional_import
 from PIL import Image
 
-from monai_iels.images._format import Format, Header
+from monai_iels.images._format import Format, Header, decompressing
+
+itk, _ = optional_import("itk", allow_namespace_pkg=True)
 
 
 class ItkVolume(Format):
@@ -23,8 +26,6 @@ class ItkVolume(Format):
 
     def header(self, file: str) -> Header:
         """Return the shape and affine of a volume; ITK's axes point left and backward, MONAI's right and forward."""
-        import itk
-
         codec = itk.ImageIOFactory.CreateImageIO(file, itk.CommonEnums.IOFileMode_ReadMode)
         if codec is None:
             raise ValueError("is of a kind that ITK does not read; save it as .nii.gz")
@@ -45,8 +46,6 @@ class ItkVolume(Format):
 
     def write(self, labels: np.ndarray, image: MetaTensor, file: PathLike) -> None:
         """Write labels, compressed."""
-        import itk
-
         itk.imwrite(ITKWriter.create_backend_obj(labels, None, image.affine, labels.dtype), str(file), compression=True)
 
 
@@ -60,7 +59,8 @@ class Nrrd(ItkVolume):
         """Compare gzip's checksum of compressed values."""
         header, _, values = Path(file).read_bytes().replace(b"\r\n\r\n", b"\n\n", 1).partition(b"\n\n")
         if re.search(rb"encoding:\s*gz", header) and values:
-            _check_compressed(values, gzip.decompress)
+            with decompressing():
+                gzip.decompress(values)
 
 
 class MetaImage(ItkVolume):
@@ -76,11 +76,5 @@ class MetaImage(ItkVolume):
         if re.search(rb"CompressedData\s*=\s*True", header):
             name, _, values = rest.partition(b"\n")
             place = name.strip(b" =\r").decode()
-            _check_compressed(values if place == "LOCAL" else (Path(file).parent / place).read_bytes(), zlib.decompress)
-
-
-def _check_compressed(values: bytes, decompress: Callable[[bytes], bytes]) -> None:
-    try:
-        decompress(values)
-    except (EOFError, OSError, zlib.error) as error:
-        raise ValueError(f"is truncated or damaged ({error}); copy it again") from None
+            with decompressing():
+                zlib.decompress(values if place == "LOCAL" else (Path(file).parent / place).read_bytes())
