@@ -17,12 +17,11 @@ _FILES = {"image": "images/{id}_FOLDER.tif", "label": "1st_manual/{id}_manual1.g
 
 def _find(search: Search) -> Datalists:
     """List the official training images, and the official test images, which the paper validates on."""
-    datalists: Datalists = {section: [] for section in _FOLDERS}
-    with search.problems.collect():
-        for section, name in _FOLDERS.items():
-            folder = search.folder(name, f"images/*_{name}.tif")
-            files = {key: file.replace("FOLDER", name) for key, file in _FILES.items()}
-            datalists[section] = pair(folder, files, search.problems)
+    datalists: Datalists = {}
+    for section, name in _FOLDERS.items():
+        folder = search.folder(name, f"images/*_{name}.tif")
+        files = {key: file.replace("FOLDER", name) for key, file in _FILES.items()}
+        datalists[section] = pair(folder, files, search.problems)
     return datalists
 
 

@@ -53,7 +53,7 @@ class Search:
     """What a reader needs to find the files of a data set.
 
     Args:
-        root: the folder or archive that the user points at.
+        root: the folder that the user points at.
         seed: seed of the split, for releases without one.
         cache_dir: where archives are unpacked; the user's cache folder by default.
         problems: where to put what is wrong with the names and places of files.
@@ -68,39 +68,39 @@ class Search:
         """Yield the folders to look in: ``root``, then, if the search goes on, the contents of its archives.
 
         Raises:
-            DataError: if ``root`` cannot be opened, or if one of the archives is broken.
+            DataError: if ``root`` is no folder that can be opened, or if one of the archives is broken.
         """
-        paths = listing(self.root) if self.root.is_dir() else [self.root]
-        archives = [path for path in paths if is_archive(path) and path.is_file()]
-        if self.root.is_dir():
-            yield self.root
-        elif not archives:
-            with opening(self.root):
-                self.root.stat()
-            raise DataError(Problem("missing", str(self.root), "this is a file, not a folder", _REMEDY))
+        with opening(self.root):
+            os.listdir(self.root)
+        yield self.root
         broken = Problems()
-        for archive in archives:
-            with broken.collect():
-                yield unpack(archive, self.cache_dir)
+        for path in listing(self.root):
+            if is_archive(path) and path.is_file():
+                with broken.collect():
+                    yield unpack(path, self.cache_dir)
         broken.raise_if_any()
 
     def folder(self, name: str, inside: str) -> Path:
+        """Return the folder of a data set, as :meth:`find` finds it.
+
+        Raises:
+            DataError: if there is no such folder.
+        """
+        if folder := self.find(name, inside):
+            return folder
+        problem = f"no folder '{name}' with {inside} here, {contents(self.root)}"
+        raise DataError(Problem("missing", str(self.root), problem, _REMEDY))
+
+    def find(self, name: str, inside: str) -> Path | None:
         """Return the folder of a data set: ``root/name``, ``root`` itself, or ``name`` up to two levels below.
 
         Args:
             name: name of the official folder.
             inside: glob pattern of files that the folder must have.
-
-        Raises:
-            DataError: if there is no such folder.
         """
         any_case = "".join(f"[{c.lower()}{c.upper()}]" if c.isalpha() else c for c in inside)
         for place in self.places():
             for folder in (place / name, place, *sorted(place.glob(f"*/{name}")), *sorted(place.glob(f"*/*/{name}"))):
                 if folder.is_dir() and any(folder.glob(any_case)):
                     return folder
-        raise DataError(self.not_found(f"folder '{name}' with {inside}"))
-
-    def not_found(self, wanted: str) -> Problem:
-        """Say what is in ``root`` instead of what is wanted."""
-        return Problem("missing", str(self.root), f"no {wanted} here, {contents(self.root)}", _REMEDY)
+        return None

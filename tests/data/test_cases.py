@@ -39,7 +39,7 @@ def test_the_fingerprint_changes_when_two_files_swap_their_contents(copy):
 @pytest.mark.parametrize("name", ["wbc", "drive", "refuge", "hippocampus"])
 def test_an_image_whose_mask_is_missing_is_named(name, copy, tmp_path):
     root = copy(name)
-    case = READERS[name](root)["training"][0]
+    case = READERS[name](root)["validation"][0]
     os.unlink(case["label"])
     problem = only_problem(name, root, tmp_path)
     assert problem.kind == "unmatched"
