@@ -1,16 +1,14 @@
 # SPDX-FileCopyrightText: monai_iels contributors
 # SPDX-License-Identifier: Apache-2.0
-
 """Downloading a data set from its official source: verified, and unpacked completely or not at all."""
 
 import dataclasses
-import errno
 import hashlib
 import http.client
-import os
 import shlex
 import shutil
 import textwrap
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,13 +22,12 @@ from monai_iels.data._digests import fingerprint
 from monai_iels.data._problems import DataError, Problem
 from monai_iels.data._source import Source
 
-_OF_THE_DISK = (errno.EACCES, errno.EDQUOT, errno.EFBIG, errno.ENOSPC, errno.EROFS)
+_OF_THE_NETWORK = (ConnectionError, TimeoutError, ValueError, http.client.HTTPException, urllib.error.URLError)
+_AGAIN = "Nothing of it was kept. Check the address and the connection, and run the command again."
 
 
 def download_archive(source: Source, root: PathLike, url: str | None = None) -> Iterator[str]:
-    """Download, verify and unpack the archive of a data set below ``root``.
-
-    The archive stays beside the folder that it is unpacked into.
+    """Download, verify and unpack the archive of a data set below ``root``; the archive itself is not kept.
 
     Args:
         source: a data set that has an archive.
@@ -43,7 +40,7 @@ def download_archive(source: Source, root: PathLike, url: str | None = None) -> 
     Raises:
         ValueError: if the data set can only be had by registration.
         DataError: if the download is not what it should be; nothing is left that could pass as complete.
-        OSError: if the disk is full or the folder cannot be written, with the file's name.
+        OSError: if the disk is full or the folder cannot be written, with the folder's name.
     """
     archive = source.archive
     if archive is None:
@@ -53,50 +50,42 @@ def download_archive(source: Source, root: PathLike, url: str | None = None) -> 
     if folder.exists():
         yield f"{folder} already exists; nothing was downloaded."
         return
-    file = folder.with_name(folder.name + Path(archive["url"]).suffix)
-    if not file.exists():
-        _fetch(url or archive["url"], file)
+    url = url or archive["url"]
     try:
-        if "checksum" in archive:
-            algorithm, _, expected = archive["checksum"].partition(":")
-            found = hashlib.new(algorithm, file.read_bytes(), usedforsecurity=False).hexdigest()
-            yield _compare(file, f"its {algorithm}", found, expected)
         with atomic(folder) as unpacked:
+            file = unpacked.with_name(f"archive{Path(archive['url']).suffix}")  # removed with the temporary folder
+            _fetch(url, file)
+            if "checksum" in archive:
+                algorithm, _, expected = archive["checksum"].partition(":")
+                found = hashlib.new(algorithm, file.read_bytes(), usedforsecurity=False).hexdigest()
+                yield _compare(url, f"its {algorithm}", found, expected)
             unpacked.mkdir()
             extract(file, unpacked)
             if "contents" in archive:
                 found = fingerprint(source.read(unpacked))
-                yield _compare(file, "the sha256 of all labeled images and their masks", found, archive["contents"])
+                yield _compare(url, "the sha256 of all labeled images and their masks", found, archive["contents"])
     except DataError as error:
-        refused = file.with_name(f"{file.name}.refused")
-        os.replace(file, refused)
-        remedy = f"The download was renamed to {refused}; run the command again for a new one."
-        problems = (dataclasses.replace(problem, file=str(file), remedy=remedy) for problem in error.problems)
-        raise DataError(*problems) from error
+        raise DataError(*(dataclasses.replace(each, file=url, remedy=_AGAIN) for each in error.problems)) from error
 
 
-def _compare(file: Path, what: str, found: str, expected: str) -> str:
+def _compare(url: str, what: str, found: str, expected: str) -> str:
     if found != expected:
-        raise DataError(Problem("values", str(file), f"{what} is {found} instead of {expected}"))
-    return f"{file.name}: {what} is correct."
+        raise DataError(Problem("values", url, f"{what} is {found} instead of {expected}"))
+    return f"{url}: {what} is correct."
 
 
 def _fetch(url: str, file: Path) -> None:
-    """Download ``url`` to ``file``, with as many bytes as the server announces, or not at all."""
-    with atomic(file) as part, part.open("wb") as stream:
-        try:
-            with urllib.request.urlopen(url, timeout=60) as response:
-                size = int(response.headers.get("Content-Length") or 0)
-                with tqdm.wrapattr(response, "read", size or None, desc=file.name, disable=None) as counted:
-                    shutil.copyfileobj(counted, stream)
+    """Download ``url`` to ``file``, with as many bytes as the server announces."""
+    try:
+        with urllib.request.urlopen(url, timeout=60) as response, file.open("wb") as stream:
+            size = int(response.headers.get("Content-Length") or 0)
+            with tqdm.wrapattr(response, "read", size or None, desc="Downloading", disable=None) as counted:
+                shutil.copyfileobj(counted, stream)
             if stream.tell() < size:
-                raise EOFError(f"{stream.tell()} of {size} bytes arrived")
-        except (EOFError, http.client.HTTPException, OSError, ValueError) as error:
-            if isinstance(error, OSError) and error.errno in _OF_THE_DISK:
-                raise
-            problem = f"the download failed ({getattr(error, 'reason', error)})"
-            remedy = "Check the connection and run the command again."
-            raise DataError(Problem("missing", url, problem, remedy)) from error
+                raise ConnectionError(f"{stream.tell()} of {size} bytes arrived")
+    except _OF_THE_NETWORK as error:
+        problem = f"the download failed ({getattr(error, 'reason', error)})"
+        raise DataError(Problem("missing", url, problem)) from error
 
 
 def _how_to_get(source: Source, root: PathLike) -> str:
