@@ -3,26 +3,22 @@
 """Archives: unpacked within limits, completely or not at all."""
 
 import gzip
-import shutil
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterable
 from pathlib import Path
 
 from monai.config import PathLike
-from tqdm import tqdm
 
 from monai_iels._terminal import first_line
 from monai_iels.data._cache import made_once, state_of
 from monai_iels.data._problems import DataError, Problem, opening
 
-_BROKEN = (zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, ValueError, RuntimeError)
-_CLASHES = (FileExistsError, IsADirectoryError, NotADirectoryError)
+_CLASHES = (FileExistsError, IsADirectoryError, NotADirectoryError)  # one path is a file and also a folder
+_DAMAGES = (zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, ValueError, RuntimeError)
 _SMALL = 10 * 10**9  # an archive may contain so many bytes, and beyond these only _RATIO times its own size
 _RATIO = 200
 _AGAIN = "Nothing was unpacked. Download the archive again from its official source."
-_MORE_SPACE = "Nothing was unpacked. Free space, or choose another folder with --cache_dir or --root."
 _BY_HAND = "Nothing was unpacked. If you trust the archive, unpack it yourself and pass the folder."
 
 
@@ -54,33 +50,22 @@ def extract(archive: Path, folder: Path) -> None:
     try:
         with zipfile.ZipFile(archive) if archive.name.lower().endswith(".zip") else tarfile.open(archive) as stream:
             if isinstance(stream, tarfile.TarFile):
-                _check_size(archive, (entry.size for entry in stream), folder)
+                _check_size(archive, sum(entry.size for entry in stream))
                 stream.extractall(folder, filter="data")
                 while stream.fileobj and stream.fileobj.read(1 << 20):
                     pass  # gzip compares its checksum at the end
             else:
-                _check_size(archive, (entry.file_size for entry in stream.infolist()), folder)
+                _check_size(archive, sum(entry.file_size for entry in stream.infolist()))
                 stream.extractall(folder)
     except DataError:
         raise
-    except _CLASHES as error:
-        raise DataError(Problem("unreadable", str(archive), "one path is a file and also a folder", _AGAIN)) from error
-    except _BROKEN as error:
+    except (*_CLASHES, *_DAMAGES) as error:
         raise DataError(Problem("unreadable", str(archive), f"broken archive ({first_line(error)})", _AGAIN)) from error
 
 
-def _check_size(archive: Path, sizes: Iterable[int], folder: Path) -> None:
-    """Refuse an archive whose contents are far larger than itself, or than what the disk has left."""
-    total, own, free = sum(sizes), archive.stat().st_size, shutil.disk_usage(folder).free
-    limit = max(_SMALL, _RATIO * own)
+def _check_size(archive: Path, total: int) -> None:
+    """Refuse an archive whose contents are far larger than itself."""
+    limit = max(_SMALL, _RATIO * archive.stat().st_size)
     if total > limit:
-        problem = f"its {_in_words(own)} contain {_in_words(total)}, at most {_in_words(limit)} are unpacked"
+        problem = f"it contains {total / 1e9:.1f} GB, at most {limit / 1e9:.1f} GB are unpacked"
         raise DataError(Problem("size", str(archive), problem, _BY_HAND))
-    if total > free:
-        problem = f"its contents need {_in_words(total)}, but only {_in_words(free)} are free"
-        raise DataError(Problem("size", str(archive), problem, _MORE_SPACE))
-
-
-def _in_words(count: int) -> str:
-    """Return a number of bytes as ``1.50GB``."""
-    return tqdm.format_sizeof(count, "B")

