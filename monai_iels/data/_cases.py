@@ -90,13 +90,6 @@ def _take(groups: list[list[Case]], count: int) -> list[Case]:
     return list(chain(*taken))
 
 
-def put(files: dict[str, str], identity: str, path: Path, problems: Problems) -> None:
-    """Add a file under its id, or report it if another one has the same id."""
-    if identity in files:
-        problems.add("extra", path, f"it has the same id as {files[identity]}")
-    files.setdefault(identity, str(path))
-
-
 def complete(found: Mapping[str, Mapping[str, str]], names: Mapping[str, str], problems: Problems) -> list[Case]:
     """Return the cases of which every file was found, sorted by id.
 
@@ -134,10 +127,13 @@ def pair(folder: Path, patterns: Mapping[str, str], problems: Problems) -> list[
         names = {key: path.name for key, path in paths.items() if path.parent == directory}
         shown = " and ".join(name.replace("{id}", "<id>") for name in names.values())
         for path in listing(directory):
-            if match := _match(path.name, names):
-                put(found[match[1]], match[0], path, problems)
-            else:
+            identity, key = _match(path.name, names) or ("", "")
+            if not key:
                 problems.add("extra", path, f"unexpected file: only {shown} belong here")
+            elif first := found[key].get(identity):
+                problems.add("extra", path, f"it has the same id as {first}")
+            else:
+                found[key][identity] = str(path)
     for key, path in paths.items():
         if not found[key] and path.parent.is_dir():
             problems.add("missing", path.parent, f"there are no files named {path.name.replace('{id}', '<id>')}")

@@ -2,22 +2,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """The data sets by name, and checked datalists for a training: from a folder, or synthetic ones."""
 
-import dataclasses
 import inspect
+import os
 from pathlib import Path
 from typing import Any
 
 from monai.config import PathLike
 
 from monai_iels.data._cache import made_once
-from monai_iels.data._cases import Case, Datalists, all_cases, pair, split
+from monai_iels.data._cases import Datalists, all_cases, pair, split
 from monai_iels.data._cityscapes import CITYSCAPES
 from monai_iels.data._drive import DRIVE
 from monai_iels.data._dsb2018 import DSB2018
 from monai_iels.data._groups import divide, groups_of, warn_of_several
 from monai_iels.data._hippocampus import HIPPOCAMPUS
 from monai_iels.data._images import check_headers
-from monai_iels.data._problems import Problems
+from monai_iels.data._problems import Problems, opening
 from monai_iels.data._refuge import REFUGE
 from monai_iels.data._source import Source, report_empty_sections
 from monai_iels.data._wbc import WBC
@@ -102,47 +102,30 @@ def paired_datalists(
     for pattern in (image, label):
         if pattern.count("{id}") != 1:
             raise ValueError(f"the path of images and labels must contain {{id}} once, got '{pattern}'")
-    if not 0 < validation < 1:
-        raise ValueError(f"validation must lie between 0 and 1, got {validation}")
-    if not 0 <= test < 1 - validation:
-        raise ValueError(f"test must be at least 0, and less than 1 together with validation, got {test}")
-    if table and not group and not section:
-        raise ValueError(f"group or section must name a column of {table}; add one of them")
-    if section and (group or not table):
-        remedy = "remove group" if group else "add table, the CSV file that has this column"
-        raise ValueError(f"section '{section}' is the column of a table that says where each image belongs; {remedy}")
+    if validation <= 0 or test < 0 or validation + test >= 1:
+        rule = "validation must be above 0, test at least 0, and both together below 1"
+        raise ValueError(f"{rule}, got {validation} and {test}")
+    if (table and bool(group) == bool(section)) or (section and not table):
+        rule = "table must come with group or with section, which name one of its columns, and section with table"
+        raise ValueError(f"{rule}, got table {table}, group {group} and section {section}")
     folder = Path(root).expanduser()
-    cases = _find_pairs(folder, image, label)
+    with opening(folder):
+        os.listdir(folder)
+    problems = Problems()
+    cases = pair(folder, {"image": image, "label": label}, problems)
+    problems.raise_if_any()
     names = [Path(str(case["image"])).name for case in cases]
     if section and table:
         datalists = divide(cases, names, section, folder / table)
     else:
         groups = groups_of(names, group, folder / table if table else None) if group else None
         datalists = split(cases, validation, seed, test, groups)
-    problems = Problems()
     report_empty_sections(datalists, folder, problems)
     problems.raise_if_any()
     check_headers(all_cases(datalists))
     if not group and not section:
         warn_of_several(names)
     return datalists
-
-
-def _find_pairs(folder: Path, image: str, label: str) -> list[Case]:
-    """Return the user's own cases, or raise a :class:`DataError` whose advice fits data of one's own."""
-    remedies = {
-        "missing": f"Give the folder that has {image} and {label}, or correct these paths in dataset.yaml.",
-        "extra": "Move it elsewhere, or correct `image` and `label` in dataset.yaml.",
-        "unmatched": "Add the missing file, or move this one elsewhere.",
-    }
-    problems, cases = Problems(), []
-    if folder.is_dir():
-        cases = pair(folder, {"image": image, "label": label}, problems)
-    else:
-        problems.add("missing", folder, "there is no such folder")
-    problems[:] = [dataclasses.replace(problem, remedy=remedies[problem.kind]) for problem in problems]
-    problems.raise_if_any()
-    return cases
 
 
 def describe_pairs(**arguments: Any) -> str:

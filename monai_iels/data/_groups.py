@@ -5,6 +5,7 @@
 import csv
 import logging
 import re
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -40,7 +41,7 @@ def divide(cases: Sequence[Case], files: Sequence[str], section: str, table: Pat
     """Put each case into the section that a column of a table names for its image.
 
     Raises:
-        ValueError: if the column cannot be used, names another section, or nothing for training or validation.
+        ValueError: if the column cannot be used, or names another section.
         DataError: if the table cannot be read.
     """
     datalists: Datalists = {"training": [], "validation": []}
@@ -48,9 +49,6 @@ def divide(cases: Sequence[Case], files: Sequence[str], section: str, table: Pat
         if name not in _SECTIONS:
             raise ValueError(f"section of {file} in {table} must be one of {', '.join(_SECTIONS)}, got '{name}'")
         datalists.setdefault(name, []).append(case)
-    for name, chosen in datalists.items():
-        if not chosen:
-            raise ValueError(f"the column '{section}' of {table} names no image for {name}; correct it")
     return datalists
 
 
@@ -63,16 +61,11 @@ def _check_all(files: Sequence[str], values: Sequence[str], fails: str, remedy: 
 
 def _by_expression(files: Sequence[str], expression: str) -> list[str]:
     try:
-        pattern = re.compile(expression)
-    except re.error as error:
-        raise ValueError(f"group must be a regular expression, got '{expression}' ({error})") from None
-    if not pattern.groups:
-        raise ValueError(f"group must have parentheses around the patient, such as '^(.+)_', got '{expression}'")
-    matches = [pattern.search(file) for file in files]
-    groups = [match[1] or "" if match else "" for match in matches]
-    several = next(filter(None, (re.match(_SEVERAL, file) for file in files)), None)
-    proposal = f"for example '^(.+){several[2]}', or " if several else ""
-    remedy = f"correct it in dataset.yaml: {proposal}'(.+)' if each image is of another patient"
+        groups = [match[1] or "" if (match := re.search(expression, file)) else "" for file in files]
+    except (re.error, IndexError) as error:
+        rule = "a regular expression with parentheses around the patient, such as '^(.+)_'"
+        raise ValueError(f"group must be {rule}, got '{expression}' ({error})") from None
+    remedy = "correct it in dataset.yaml: '(.+)' if each image is of another patient"
     _check_all(files, groups, f"group '{expression}' does not match", remedy)
     return groups
 
@@ -93,14 +86,12 @@ def _by_column(files: Sequence[str], key: str, column: str, table: Path) -> list
 
 def warn_of_several(names: Sequence[str]) -> None:
     """Log a warning if file names look as if there were several images per patient."""
-    groups: dict[str, list[str]] = {}
-    matches = [match for match in (re.match(_SEVERAL, name) for name in names) if match]
-    for match in matches:
-        groups.setdefault(match[1], []).append(match.string)
-    several = [files for files in groups.values() if len(files) > 1]
-    if several and len(groups) > 1:
+    matches = [match for name in names if (match := re.match(_SEVERAL, name))]
+    patients = Counter(match[1] for match in matches)
+    if len(patients) > 1 and len(patients) < len(matches):
+        patient, count = patients.most_common(1)[0]
         logger.warning(
-            f"{several[0][0]} and {several[0][1]} look like images of one patient, and may now be in training and in "
-            f"validation. Keep patients together: set `group` in dataset.yaml, such as group: '^(.+){matches[0][2]}'. "
-            "If each image is of another patient, set group: '(.+)'."
+            f"{count} images whose names begin with {patient} look like images of one patient, and may now be in "
+            "training and in validation. Keep patients together: set `group` in dataset.yaml, such as "
+            f"group: '^(.+){matches[0][2]}'. If each image is of another patient, set group: '(.+)'."
         )

@@ -13,9 +13,9 @@ from monai.config import PathLike
 _SHOWN = 20
 _FEW = 3  # files with the same problem that are named one by one
 _REMEDIES = {
-    "missing": "Check the path, or copy everything again from its source.",
+    "missing": "Give the folder that has all files; the paths of your own data are in dataset.yaml.",
     "extra": "Move it elsewhere.",
-    "unmatched": "Copy the missing file from the source, or move this one elsewhere.",
+    "unmatched": "Add the missing file, or move this one elsewhere.",
     "unreadable": "Copy the file again from its source.",
     "size": "Copy both again from their source, or draw the mask again.",
     "values": "Correct the mask, or copy it again from its source.",

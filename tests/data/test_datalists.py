@@ -39,21 +39,18 @@ def test_pictures_are_paired_by_name_and_split_by_seed(label, tmp_path):
 
 
 def test_wrong_folders_patterns_and_shares_are_explained(tmp_path):
-    place = r"Give the folder that has images/{id}.png and labels/{id}.png, or correct these paths in dataset.yaml\."
-    with pytest.raises(DataError, match=rf"typo: there is no such folder\. {place}"):
+    with pytest.raises(DataError, match=r"typo: cannot be opened \(no such file or directory\)\. Check the path"):
         paired_datalists(tmp_path / "typo")
     (tmp_path / "imgs").mkdir()
-    with pytest.raises(DataError, match=rf"images: there is no such folder here, only imgs\. {place}") as caught:
+    place = r"Give the folder that has all files; the paths of your own data are in dataset\.yaml\."
+    with pytest.raises(DataError, match=rf"images: there is no such folder here, only imgs\. {place}"):
         paired_datalists(tmp_path)
-    assert "source" not in str(caught.value)
     with pytest.raises(ValueError, match=r"must contain {id} once, got 'images/\*\.png'"):
         paired_datalists(tmp_path, image="images/*.png")
-    for validation in (0, 1):
-        with pytest.raises(ValueError, match=f"validation must lie between 0 and 1, got {validation}"):
-            paired_datalists(tmp_path, validation=validation)
-    for test in (-0.1, 0.9):
-        with pytest.raises(ValueError, match=f"test must be at least 0, and less than 1 together with .*, got {test}"):
-            paired_datalists(tmp_path, test=test)
+    for validation, test in ((0, 0), (1, 0), (0.1, -0.1), (0.1, 0.9)):
+        sentence = rf"validation must be above 0, test at least 0, .* below 1, got {validation} and {test}$"
+        with pytest.raises(ValueError, match=sentence):
+            paired_datalists(tmp_path, validation=validation, test=test)
     for folder in ("images", "labels"):
         (tmp_path / folder).mkdir()
         Image.fromarray(np.zeros((8, 9), np.uint8)).save(tmp_path / folder / "a.png")
@@ -64,7 +61,7 @@ def test_wrong_folders_patterns_and_shares_are_explained(tmp_path):
     with pytest.raises(DataError, match=r"too few cases \(2\): none are left for training\. Add more cases\."):
         paired_datalists(tmp_path, validation=0.9)
     (tmp_path / "images" / "c.jpg").write_text("text")
-    with pytest.raises(DataError, match=r"Move it elsewhere, or correct `image` and `label` in dataset\.yaml\."):
+    with pytest.raises(DataError, match=r"c\.jpg: unexpected file: .* Move it elsewhere\."):
         paired_datalists(tmp_path)
 
 
@@ -104,13 +101,13 @@ def several(path):
 MISTAKES = {
     "too many pixels": (
         lambda i, m: i.write_bytes(png_header(30000, 30000)),
-        "has 900000000 pixels, at most 178956970 can be read",
+        r"Image size \(900000000 pixels\) exceeds limit of 178956970 pixels",
     ),
     "no pixels": (lambda i, m: i.write_bytes(png_header(0, 0)), "the file cannot be read"),
     "no image": (lambda i, m: i.write_text("hello"), "the file cannot be read"),
     "an empty file": (lambda i, m: i.write_bytes(b""), "the file is empty"),
     "a web page": (lambda i, m: web_page(m), "a web page"),
-    "a folder": (lambda i, m: instead(i, Path.mkdir), "this is a folder, not a file"),
+    "a folder": (lambda i, m: instead(i, Path.mkdir), r"cannot be opened \(is a directory\)"),
     "a pipe": (lambda i, m: instead(i, os.mkfifo), "a pipe"),
     "a link to nowhere": (lambda i, m: instead(i, lambda p: p.symlink_to("nowhere")), "no such file"),
     "a link to itself": (lambda i, m: link_to_itself(m), "too many levels"),

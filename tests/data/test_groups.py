@@ -54,7 +54,7 @@ def test_without_a_group_patients_are_divided_and_a_warning_says_so(patients, ca
     found = paired_datalists(patients, validation=0.2)
     assert patients_of(found["training"]) & patients_of(found["validation"])
     (warning,) = caplog.messages
-    assert warning.startswith("p01_0.png and p01_1.png look like images of one patient")
+    assert warning.startswith("5 images whose names begin with p04 look like images of one patient")
     proposed = re.search(r"group: '(.*?)'\.", warning)[1]
     together = paired_datalists(patients, validation=0.2, group=proposed)
     assert not patients_of(together["training"]) & patients_of(together["validation"])
@@ -79,20 +79,26 @@ def test_a_few_large_patients_still_have_a_validation_section(tmp_path):
     [
         (
             {"group": r"(x\d+)"},
-            r"group '\(x.* does not match 60 of 60 images: p00_0.png, .*, \.\.\.; correct it .* '\^\(\.\+\)_', or",
+            r"group '\(x.* does not match 60 of 60 images: p00_0.png, .*, \.\.\.; correct it in .*: '\(\.\+\)' if",
         ),
         ({"group": "p0(.)_"}, "does not match 30 of 60 images"),
         ({"group": "(p)"}, "puts all 60 images into one group, 'p'"),
-        ({"group": "p.._"}, r"must have parentheses around the patient, such as '\^\(.\+\)_', got 'p\.\._'"),
-        ({"group": "(p"}, r"must be a regular expression, got '\(p' \("),
+        ({"group": "p.._"}, r"expression with parentheses around the patient, such as '\^\(.\+\)_', got 'p\.\._'"),
+        ({"group": "(p"}, r"must be a regular expression with .*, got '\(p' \(missing \)"),
         (
             {"group": "age", "table": "patients.csv"},
             r"must be a column of .* \(file, patient, site\), got 'age'",
         ),
         ({"group": "patient", "table": "none.csv"}, r"none\.csv: cannot be opened"),
-        ({"table": "patients.csv"}, "group or section must name a column of patients.csv"),
-        ({"section": "site"}, "section 'site' is the column of a table .*; add table"),
-        ({"section": "site", "group": "(.+)_", "table": "patients.csv"}, "section 'site' is .*; remove group"),
+        (
+            {"table": "patients.csv"},
+            "table must come with group or with section, .*, got table patients.csv, group None and section None",
+        ),
+        ({"section": "site"}, "and section with table, got table None, group None and section site"),
+        (
+            {"section": "site", "group": "(.+)_", "table": "patients.csv"},
+            r"got table patients.csv, group \(\.\+\)_ and section site",
+        ),
         ({"section": "age", "table": "patients.csv"}, "section must be a column of .*, got 'age'"),
         (
             {"section": "site", "table": "patients.csv"},
@@ -135,5 +141,5 @@ def test_a_column_may_name_the_section_of_each_image(patients, tmp_path):
         expected = [file.name for file in sorted((patients / "images").iterdir()) if int(file.stem[1:3]) % 3 == number]
         assert [Path(case["image"]).name for case in found[name]] == expected
     table.write_text(table.read_text().replace("validation", "training"))
-    with pytest.raises(ValueError, match=r"the column 'section' of .*split.csv names no image for validation"):
+    with pytest.raises(ValueError, match="none are left for validation"):
         paired_datalists(tmp_path / "copy", section="section", table="split.csv")
