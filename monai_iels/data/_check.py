@@ -90,7 +90,7 @@ def check_files(datalists: Datalists, loading: Sequence[Any]) -> Problems:
     for case in all_cases(datalists):
         headers = read_headers(case, problems)
         sound.append({key: [file for file in case_files(case, [key]) if file in headers] for key in case})
-    return Problems([*problems, *_read({"": sound}, _readers(loading), label_readers(loading))])
+    return Problems([*problems, *_read({"": sound}, _readers(loading))])
 
 
 def check_labels(datalists: Datalists, loading: Sequence[Any]) -> None:
@@ -103,36 +103,32 @@ def check_labels(datalists: Datalists, loading: Sequence[Any]) -> None:
     Raises:
         DataError: with all these files, their values, and the ``label_values`` that would accept them.
     """
-    labels = label_readers(loading)
-    _read(datalists, {key: reader for key, (reader, _) in labels.items()}, labels).raise_if_any()
+    _read(datalists, label_readers(loading)).raise_if_any()
 
 
 def label_readers(loading: Sequence[Any]) -> dict[Hashable, tuple[ImageReader, LabelValues]]:
     """Return the reader and the values of each key that is a label for the transforms that load a case."""
-    readers = _readers(loading)
+    return {key: (reader, values) for key, (reader, values) in _readers(loading).items() if values}
+
+
+def _readers(loading: Sequence[Any]) -> dict[Hashable, tuple[ImageReader, LabelValues | None]]:
+    """Return the reader of each key, and, if it is a label, its values."""
     values = {key: each.values for each in loading if isinstance(each, LabelValuesd) for key in each.keys}
-    return {key: (readers[key], known) for key, known in values.items() if key in readers}
+    files = [each for each in loading if isinstance(each, LoadFiled)]
+    return {key: (each.reader, values.get(key)) for each in files for key in each.keys}
 
 
-def _readers(loading: Sequence[Any]) -> dict[Hashable, ImageReader]:
-    return {key: each.reader for each in loading if isinstance(each, LoadFiled) for key in each.keys}
-
-
-def _read(
-    datalists: Datalists,
-    readers: Mapping[Hashable, ImageReader],
-    labels: Mapping[Hashable, tuple[ImageReader, LabelValues]],
-) -> Problems:
+def _read(datalists: Datalists, readers: Mapping[Hashable, tuple[ImageReader, LabelValues | None]]) -> Problems:
     """Return which files cannot be read, and, one problem per key, which labels have values that stand for no class."""
     problems = Problems()
-    for key, reader in readers.items():
+    for key, (reader, values) in readers.items():
         files = all_files(datalists, [str(key)])
-        values: dict[str, set[float]] = {}
+        found: dict[str, set[float]] = {}
         for file in tqdm(files, desc=f"Checking {key} files", unit="file", disable=None if files else True):
             with problems.collect():
                 pixels = read_file(file, reader).numpy()
-                if key in labels:
-                    values[file] = set(np.unique(pixels).tolist())
-        if key in labels:
-            problems += labels[key][1].problems_of(values)
+                if values:
+                    found[file] = set(np.unique(pixels).tolist())
+        if values:
+            problems += values.problems_of(found)
     return problems

@@ -6,41 +6,33 @@
 from pathlib import Path
 
 from monai_iels.data._cache import write_image
-from monai_iels.data._cases import Case, Datalists, complete
-from monai_iels.data._problems import Problems
+from monai_iels.data._cases import Datalists, complete
 from monai_iels.data._search import Search, walk
 from monai_iels.data._source import Source, generator
 from monai_iels.drawings import draw_cityscapes
 
-_FOLDERS = {"training": "train", "validation": "val"}
-_ENDINGS = {"image": "_leftImg8bit.png", "label": "_gtFine_labelIds.png"}
+_SECTIONS = {"training": "train", "validation": "val"}
+_FILES = {"image": ("leftImg8bit", "_leftImg8bit.png"), "label": ("gtFine", "_gtFine_labelIds.png")}
+"""The folder and the ending of the files of each key."""
 
 
 def _find(search: Search) -> Datalists:
-    """List the official training and validation images, whose cities differ.
+    """List the official training and validation images, whose cities differ; the release has other files beside them.
 
     The official test set is left out: its labels are withheld, and its label files only mark all pixels as ignored.
     """
-    folders = {
-        "image": search.folder("leftImg8bit", f"*/*/*{_ENDINGS['image']}"),
-        "label": search.folder("gtFine", f"*/*/*{_ENDINGS['label']}"),
-    }
-    return {
-        section: _pair({key: folder / name for key, folder in folders.items()}, search.problems)
-        for section, name in _FOLDERS.items()
-    }
-
-
-def _pair(folders: dict[str, Path], problems: Problems) -> list[Case]:
-    """Match the images and labels of a section by city and name; the release has other files beside them."""
-    found: dict[str, dict[str, str]] = {}
-    for key, folder in folders.items():
-        ending = _ENDINGS[key]
-        paths = [path for path in walk(folder, problems) if path.name.lower().endswith(ending.lower())]
-        found[key] = {f"{path.parent.name}/{path.name[: -len(ending)]}": str(path) for path in paths}
-        if not paths:
-            problems.add("missing", folder, f"there are no files named <city>/<id>{ending}")
-    return complete(found, {key: f"{{id}}{ending}" for key, ending in _ENDINGS.items()}, problems)
+    datalists: Datalists = {}
+    names = {key: f"{{id}}{ending}" for key, (_, ending) in _FILES.items()}
+    for section, inner in _SECTIONS.items():
+        found: dict[str, dict[str, str]] = {}
+        for key, (name, ending) in _FILES.items():
+            folder = search.folder(name, f"*/*/*{ending}") / inner
+            paths = [path for path in walk(folder, search.problems) if path.name.lower().endswith(ending.lower())]
+            found[key] = {f"{path.parent.name}/{path.name[: -len(ending)]}": str(path) for path in paths}
+            if not paths:
+                search.problems.add("missing", folder, f"there are no files named <city>/<id>{ending}")
+        datalists[section] = complete(found, names, search.problems)
+    return datalists
 
 
 def _sample(folder: Path, index: int, seed: int, size: int) -> None:
@@ -48,8 +40,8 @@ def _sample(folder: Path, index: int, seed: int, size: int) -> None:
     section, city = ("train", "val")[index % 2], f"drawn{1 + index % 4}"
     image, label = draw_cityscapes(generator(seed, index), (size, 2 * size))
     name = f"{section}/{city}/{city}_{index // 4:06}_000019"
-    write_image(image, folder / "leftImg8bit" / f"{name}{_ENDINGS['image']}")
-    write_image(label, folder / "gtFine" / f"{name}{_ENDINGS['label']}")
+    for (top, ending), pixels in zip(_FILES.values(), (image, label), strict=True):
+        write_image(pixels, folder / top / f"{name}{ending}")
 
 
 CITYSCAPES = Source.from_page("cityscapes", find=_find, sample=_sample)

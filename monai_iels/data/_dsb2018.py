@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from monai_iels.data._cache import write_image
-from monai_iels.data._cases import Case, Datalists, pair, split
+from monai_iels.data._cases import Case, Datalists, split
 from monai_iels.data._search import Search, listing
 from monai_iels.data._source import Source, generator
 from monai_iels.drawings import draw_dsb2018
@@ -26,18 +26,11 @@ def _find(search: Search) -> Datalists:
     """
     cases: list[Case] = []
     for folder in listing(search.folder("stage1_train", "*/images/*.png")):
-        if not folder.is_dir():
-            search.problems.add("extra", folder, "unexpected file: only folders <id> belong here")
-            continue
-        images, masks = (
-            [str(case[name]) for case in pair(folder, {name: f"{name}/{{id}}.png"}, search.problems)]
-            for name in ("images", "masks")
-        )
-        for image in images:
-            if Path(image).stem != folder.name:
-                search.problems.add("extra", image, f"only the image {folder.name}.png belongs here")
-        if images and masks:
-            cases.append({"image": images[0], "label": masks})
+        images, masks = listing(folder / "images"), listing(folder / "masks")
+        if masks and [image.name for image in images] == [f"{folder.name}.png"]:
+            cases.append({"image": str(images[0]), "label": list(map(str, masks))})
+        else:
+            search.problems.add("extra", folder, "it must have images/<id>.png, named like it, and masks/*.png")
     return split(cases, 0.1, search.seed)
 
 

@@ -3,7 +3,6 @@
 """Opening one image, mask or volume of a data set, and naming the file with which something is wrong."""
 
 import os
-import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +13,6 @@ from monai.config import KeysCollection, PathLike
 from monai.data import ImageReader, MetaTensor
 from monai.transforms import MapTransform
 from monai.utils import ensure_tuple
-from PIL import Image
 
 from monai_iels import images
 from monai_iels._terminal import first_line
@@ -94,8 +92,6 @@ def explained(file: PathLike, passed_on: tuple[type[Exception], ...] = ()) -> It
 def _explain(file: PathLike, error: Exception) -> Problem:
     """Say why a file could not be read, from its contents and from the error that it raised."""
     path, name = Path(file), str(file)
-    if path.is_dir():
-        return Problem("extra", name, "this is a folder, not a file")
     with opening(path), path.open("rb") as stream:
         start = stream.read(512)
     if not start:
@@ -103,10 +99,6 @@ def _explain(file: PathLike, error: Exception) -> Problem:
     if start.lstrip().lower().startswith((b"<!doctype", b"<html", b"<?xml")):
         remedy = "The server sent it instead of the file: log in there and download the file again."
         return Problem("unreadable", name, "this is a web page, not an image", remedy)
-    if isinstance(error, Image.DecompressionBombError):
-        pixels = re.sub("[^0-9 ]", "", str(error)).split()[0]
-        problem = f"the image has {pixels} pixels, at most {2 * (Image.MAX_IMAGE_PIXELS or 0)} can be read"
-        return Problem("size", name, problem, "Cut the image into parts, or save it smaller.")
     reason = first_line(error).replace(name, path.name)
     if isinstance(error, ValueError) and reason.startswith(("has ", "is ")):  # our own sentences, with a remedy
         problem, _, remedy = reason.partition("; ")

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -41,25 +42,18 @@ class LabelValues(Transform):
 
     def __init__(self, values: Values, ignored: Sequence[int] = ()) -> None:
         self.classes = [ensure_tuple(value) for value in values] if isinstance(values, Sequence) else []
-        self.known = list(chain(*self.classes))
+        self.known, self.ignored = list(chain(*self.classes)), list(ensure_tuple(ignored))
         if not self.known or not all(type(value) is int for value in self.known):
             rule = "one whole number or list of them per class, such as [0, [1, 255]]"
             raise ValueError(f"label_values must be {rule}, got {values!r}")
-        for value in self.known:
-            if self.known.count(value) > 1:
-                raise ValueError(f"label_values: {value} stands for more than one class in {values!r}; keep it in one")
-        if len(self.classes) > IGNORED:
-            count = len(self.classes)
-            raise ValueError(
-                f"label_values must have at most {IGNORED} classes, since {IGNORED} marks ignored pixels, got {count}"
-            )
-        self.ignored = list(ignored) if isinstance(ignored, Sequence) else [ignored]
         if not all(type(value) is int for value in self.ignored):
             raise ValueError(f"ignored_values must be a list of whole numbers, such as [255], got {ignored!r}")
-        if both := sorted({*self.ignored} & {*self.known}):
-            raise ValueError(
-                f"ignored_values: {both[0]} also stands for a class in label_values; keep it in one of them"
-            )
+        if len(self.classes) > IGNORED:
+            rule = f"at most {IGNORED} classes, since {IGNORED} marks ignored pixels"
+            raise ValueError(f"label_values must have {rule}, got {len(self.classes)}")
+        for value, count in Counter([*self.known, *self.ignored]).items():
+            if count > 1:
+                raise ValueError(f"label_values: {value} is there {count} times; keep it once, or in ignored_values")
 
     def __call__(self, label: Any) -> Any:
         """Return a label of ``0 .. classes - 1``, and :data:`IGNORED`.
@@ -117,10 +111,9 @@ class LabelValues(Transform):
                 "as JPEG: save the masks again with only their own values."
             )
         known = [list(group) if len(group) > 1 else group[0] for group in self.classes]
-        merged, added = [*known[:-1], [*self.classes[-1], *numbers]], [*known, *numbers]
         return (
-            f"Correct the files, or say what the values stand for: as part of a class, here the last, "
-            f'--label_values "{merged}"; as classes of their own, --label_values "{added}" --num_classes {len(added)}; '
+            "Correct the files, or say what the values stand for: as part of a class, here the last, "
+            f'--label_values "{[*known[:-1], [*self.classes[-1], *numbers]]}"; '
             f'as pixels to leave out, --ignored_values "{[*self.ignored, *numbers]}".'
         )
 

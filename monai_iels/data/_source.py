@@ -120,12 +120,9 @@ class Source:
             ValueError: for a number that is too small.
         """
         size = self.size if size is None else size
-        if count < 2 * len(self.counts):
-            raise ValueError(f"count must be at least {2 * len(self.counts)} for {self.title}, got {count}")
-        if seed < 0:
-            raise ValueError(f"seed must not be negative, got {seed}")
-        if size < 24:
-            raise ValueError(f"size must be at least 24, got {size}: the structures need room")
+        for name, value, least in (("count", count, 2 * len(self.counts)), ("seed", seed, 0), ("size", size, 24)):
+            if value < least:
+                raise ValueError(f"{name} must be at least {least} for {self.title}, got {value}")
         for index in tqdm(range(count), desc=f"Synthesizing {self.title}", unit="image", disable=None):
             self.sample(folder, index, seed, size)
 

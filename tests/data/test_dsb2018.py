@@ -91,14 +91,16 @@ def test_a_case_without_masks_is_named(copy, tmp_path):
     root = copy("dsb2018")
     folder = next(root.glob("*/*/masks"))
     shutil.rmtree(folder)
-    assert only_problem("dsb2018", root, tmp_path).file == str(folder)
+    assert only_problem("dsb2018", root, tmp_path).file == str(folder.parent)
 
 
 def test_an_image_with_another_name_than_its_folder_is_named(copy, tmp_path):
     root = copy("dsb2018")
     image = sorted(root.glob("*/*/images/*.png"))[0]
     image.rename(image.with_name("image.png"))
-    assert only_problem("dsb2018", root, tmp_path).file.endswith("image.png")
+    problem = only_problem("dsb2018", root, tmp_path)
+    assert problem.file == str(image.parents[1])
+    assert problem.problem == "it must have images/<id>.png, named like it, and masks/*.png"
 
 
 def test_a_tenth_of_the_real_data_is_read_and_merged(tmp_path):

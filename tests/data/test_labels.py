@@ -33,10 +33,10 @@ def test_all_labels_with_stray_values_are_named_with_what_accepts_them(tmp_path)
     assert set(re.findall(r"(\w+\.png) \(([\d, ]+)\)", problem.problem)) == {("a.png", "1"), ("c.png", "1, 254")}
     assert "2 of 4 files" in problem.problem
     lines = [json.loads(line) for line in re.findall(r'--label_values "(.*?)"', problem.remedy)]
-    assert lines == [[0, [255, 1, 254]], [0, 255, 1, 254]]
-    assert "--num_classes 4" in problem.remedy
-    for line in lines:
-        check_labels(datalists, labels(line))
+    assert lines == [[0, [255, 1, 254]]]
+    check_labels(datalists, labels(lines[0]))
+    assert '--ignored_values "[1, 254]"' in problem.remedy
+    check_labels(datalists, labels([0, 255], [1, 254]))
 
 
 def test_a_wrong_guess_of_the_values_is_answered_with_the_right_ones(tmp_path):
@@ -60,7 +60,7 @@ def test_ignored_values_are_not_stray_and_become_255(tmp_path):
 @pytest.mark.parametrize(
     ("values", "ignored", "sentence"),
     [
-        ([0, 255], [255], "ignored_values: 255 also stands for a class in label_values; keep it in one of them"),
+        ([0, 255], [255], "label_values: 255 is there 2 times; keep it once, or in ignored_values"),
         ([0, 1], [0.5], r"ignored_values must be a list of whole numbers, such as \[255\], got \[0\.5\]"),
         ([0, 1], "x", "ignored_values must be a list of whole numbers"),
         ([0, 1], 255.0, "ignored_values must be a list of whole numbers"),
@@ -85,7 +85,7 @@ def test_a_few_stray_values_are_proposed_as_classes(strays, proposed, tmp_path):
     datalists = write_labels(tmp_path, {"a.png": strays, "b.png": [255], "c.png": [0]})
     with pytest.raises(DataError) as caught:
         check_labels(datalists, labels([0, 255]))
-    assert ("--num_classes 7;" in str(caught.value)) is proposed
+    assert ("--label_values" in str(caught.value)) is proposed
 
 
 def test_fractions_are_not_proposed_as_classes(tmp_path):
@@ -116,7 +116,7 @@ def test_only_label_keys_are_checked_and_unreadable_labels_are_named_too(tmp_pat
         ([0, "a"], "got"),
         ([0, 2.5], "got"),
         ([0, True], "got"),
-        ([0, [1, 255], 255], "255 stands for more than one class"),
+        ([0, [1, 255], 255], "255 is there 2 times"),
     ],
 )
 def test_label_values_that_are_not_one_per_class_are_refused(values, sentence):

@@ -101,8 +101,8 @@ def test_a_folder_that_has_files_is_not_filled_with_a_synthetic_set(drawn, tmp_p
     ("option", "value", "sentence"),
     [
         ("--count", "3", "count must be at least 4 for WBC, got 3"),
-        ("--size", "23", "size must be at least 24, got 23"),
-        ("--seed", "-1", "seed must not be negative, got -1"),
+        ("--size", "23", "size must be at least 24 for WBC, got 23"),
+        ("--seed", "-1", "seed must be at least 0 for WBC, got -1"),
     ],
 )
 def test_too_small_numbers_for_a_synthetic_set_are_refused(option, value, sentence, tmp_path, capsys):
