@@ -13,12 +13,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from monai.bundle import ConfigWorkflow, ReferenceResolver
-from monai.bundle.utils import ID_SEP_KEY
+from monai.bundle import ConfigWorkflow
 from monai.config import PathLike
 from monai.utils import ensure_tuple
 
-from monai_iels._terminal import first_line
 from monai_iels.data import SYNTHETIC, check_labels
 from monai_iels.runs._error_sentences import one_sentence
 from monai_iels.runs._keys import check_keys, keys_of
@@ -79,13 +77,13 @@ class BundleRun(ConfigWorkflow):
                 raise ValueError(f"--config_file must be a file, or a list of files, got '{file}'")
         try:
             super().__init__(given, workflow_type=self.kind, bundle_root=str(bundle_root), **settings)
-        except (IndexError, KeyError, TypeError, ValueError) as error:
-            parts = [f"--{key}" for key in settings if ID_SEP_KEY in ReferenceResolver.normalize_id(key)]
-            if not parts:
-                raise
-            raise ValueError(
-                f"{' or '.join(parts)}: the key has no such part ({first_line(error)}); set the key as a whole"
-            ) from None
+        except (IndexError, KeyError, TypeError, ValueError):
+            for key, value in settings.items():
+                try:
+                    self.parser[key] = value
+                except (IndexError, KeyError, TypeError, ValueError):
+                    raise ValueError(f"--{key}: the config has no such part; set the key as a whole") from None
+            raise
         self.options, self.typed = options, set(settings)
         self.known_keys = ensure_tuple(known_keys)
         self.has_run = False
