@@ -125,7 +125,7 @@ def test_a_strength_that_the_layer_does_not_use_is_refused(finished, tmp_path):
     heat = {"_target_": "monai_iels.InverseEvolutionLayer", "evolution": {"_target_": "monai_iels.HeatDiffusion"}}
     for layer in ({"layer": {**heat, "gain": 15}}, {"layer#gain": 15}):
         found = train(finished, tmp_path / "out", iel_gain=6, **layer)
-        assert found.startswith("--iel_gain has no effect, since the layer has a strength of its own; change layer#gain")
+        assert found.startswith("--iel_gain has no effect, since the layer has a strength of its own; change")
     assert not (tmp_path / "out").exists()
 
 
