@@ -3,8 +3,8 @@
 """Images and volumes on disk: one object per file format knows its endings, its header, how to read and write it.
 
 A new file format is one new file here with a subclass of :class:`Format`, and its entry in ``FORMATS`` in
-``_all_formats.py``. Training, inference, the adviser and the served model then read it as they are. itk and nibabel are
-imported where they are used: a PNG needs neither.
+``_all_formats.py``. Training, inference, the adviser and the served model then read it as they are. A PNG needs neither
+itk nor nibabel.
 """
 
 from monai_iels.images._all_formats import FORMATS, format_of, header, read, suffix_of, suffixes, writable
