@@ -46,8 +46,9 @@ def test_a_bundle_of_your_own(tmp_path, capsys):
     assert "--bundle_root bundles/mine" in readme
     assert "our hospital, not public" in readme + (tmp_path / "mine" / "docs" / "data_license.txt").read_text("utf-8")
     assert not re.search("wbc|WBC|GPL|None of", readme)
-    out = {"bundle_root": str(file.parent), "output_dir": str(tmp_path / "out"), "features": FEATURES, "epochs": 2}
+    out = {"bundle_root": str(file.parent), "output_dir": str(tmp_path / "out"), "features": FEATURES}
     out |= {"dataset_dir": str(tmp_path / "data"), "image_size": [32, 32], "learning_rate": 0.003}
+    out |= {"epochs": 2, "iel_warmup": 0}
     workflow = run("Training", **out)
     assert len(history(tmp_path / "out")) == 2
     assert len(workflow.parser.get_parsed_content("validate#dataset")) == 2
@@ -73,6 +74,7 @@ def test_large_images_are_trained_in_crops_and_predicted_in_windows_with_the_key
         "features": FEATURES,
         "image_size": [32, 32],
         "epochs": 1,
+        "iel_warmup": 0,
         "label_error": corrupt(),
         "track": False,
     }
@@ -182,7 +184,6 @@ def test_a_check_of_your_own_data_names_everything_that_is_wrong(tmp_path, capsy
 
 def test_a_study_of_your_own_needs_no_presets(tmp_path):
     file = own_bundle(tmp_path)
-    file.write_text(file.read_text() + "iel_warmup: 9\n")
     assert main(["bundle", "compose", str(tmp_path)]) == 0
     study = file.parent / "studies" / "layer.yaml"
     study.parent.mkdir()
@@ -191,7 +192,7 @@ def test_a_study_of_your_own_needs_no_presets(tmp_path):
     check_overrides(found)
     (training,) = make_plan(found, tmp_path / "out", "cpu", str(tmp_path / "data"), None).trainings()
     assert training.arguments["features"] == [8, 16, 32, 64, 128, 8]
-    assert training.arguments["iel_warmup"] == 3  # the bundle has 9 of 30 epochs
+    assert training.arguments["iel_warmup"] == 3  # the bundle has 10 of 30 epochs
     (training,) = make_plan(found, tmp_path / "out", "full", str(tmp_path / "data"), None).trainings()
     assert "epochs" not in training.arguments
     (file.parent / "presets.yaml").write_text("cpu: {epochs: 3}\npaper: {layer#steps: 7}\n")
