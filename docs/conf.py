@@ -3,7 +3,7 @@
 
 """Settings of Sphinx. A build also draws the pictures of the gallery, runs the notebooks, and writes the reference.
 
-The reports of the studies are stored; ``tests/test_comparison.py`` checks that they come out the same.
+The reports of the studies are stored; ``tests/study/test_report.py`` checks that they come out the same.
 
 ``-t quick`` keeps the pictures as they are.
 """
