@@ -17,6 +17,7 @@ from monai_iels._files import write_table, write_text
 from monai_iels._terminal import bundle_command, shown
 from monai_iels.measures import KEY_METRIC, deciding_metric, how_to_read
 from monai_iels.pictures import Sheet, study_curves
+from monai_iels.settings import RUN
 from monai_iels.study._comparison import compare_variants
 from monai_iels.study._definition import by_group
 from monai_iels.study._folder import StudyFolder
@@ -90,10 +91,11 @@ def _draw_panels(results: Results, files: StudyFolder, trainings: StudyFolder) -
 
 
 def _settings(results: Results) -> Iterator[str]:
-    """Yield the settings that all variants share."""
+    """Yield the settings that all variants share, without expressions and what concerns the run alone."""
     variants = [merged(results.settings, overrides) for overrides in results.variants.values()]
     for key, value in variants[0].items():
-        if all(variant.get(key) == value for variant in variants):
+        is_plain = key not in RUN and not str(value).startswith("$")
+        if is_plain and all(variant.get(key) == value for variant in variants):
             yield f"its own {key}" if "{" in str(value) else f"{key} {value}"
 
 

@@ -57,7 +57,7 @@ def make_tables(results: Results, comparison: pd.DataFrame) -> list[Table]:
 
 
 def main_finding(comparison: pd.DataFrame) -> str:
-    """Return what a study found: how the best and the worst variant differ from their baselines, and which others do.
+    """Return what a study found: the largest gain and loss, and which variants differ from their baselines.
 
     With several seeds, only a variant whose interval leaves out zero is called better or worse.
     """
@@ -67,17 +67,21 @@ def main_finding(comparison: pd.DataFrame) -> str:
     )
     if rows.empty:
         return "No variant has finished that can be compared with the first one."
-    best, *others = rows.to_dict("records")
-    if not others:
-        return _sentence(best)
-    better, worse = (Counter(row["variant"] for row in [best, *others] if _sign(row) == sign) for sign in (1, -1))
-    counts = f"Better: {_listed(better)}; worse: {_listed(worse)}."
-    return f"The best: {_sentence(best)} The worst: {_sentence(others[-1])} {counts}"
+    found = rows.to_dict("records")
+    if len(found) == 1:
+        return _sentence(found[0])
+    better, worse = ([row for row in found if _sign(row) == sign] for sign in (1, -1))
+    if not better and not worse:
+        return f"No variant is surely better or worse. {_sentence(found[0])}"
+    best = f"The largest gain: {_sentence(better[0])} " if better else ""
+    worst = f"The largest loss: {_sentence(worse[-1])} " if worse else ""
+    return f"{best}{worst}Better: {_listed(better)}; worse: {_listed(worse)}."
 
 
-def _listed(variants: Counter[str]) -> str:
+def _listed(rows: list[dict[str, Any]]) -> str:
     """Return the names of variants, and in how many groups each is listed."""
-    return ", ".join(f"{name} ({n} times)" if n > 1 else name for name, n in variants.most_common()) or "none"
+    variants = Counter(row["variant"] for row in rows).most_common()
+    return ", ".join(f"{name} ({n} times)" if n > 1 else name for name, n in variants) or "none"
 
 
 def _sentence(row: dict[str, Any]) -> str:

@@ -283,22 +283,28 @@ def test_the_first_sentence_is_what_was_found():
     assert re.fullmatch(rf"Dice is {unsure} with B than with A; stopped early, it is {unsure}\.", finding(runs))
     best, worst = (f"Dice is {gain} ({gain[:5]} to {gain[:5]}) with " for gain in ("0.200 higher", "0.100 lower"))
     assert finding(numbers(0.1, 0.2, -0.1)) == (
-        "The best: " + best + "C than with A; stopped early, it is "
-        "0.200 higher (0.200 to 0.200). The worst: " + worst + "D than with A; stopped early, it is 0.100 lower "
+        "The largest gain: " + best + "C than with A; stopped early, it is "
+        "0.200 higher (0.200 to 0.200). The largest loss: " + worst + "D than with A; stopped early, it is 0.100 lower "
         "(0.100 to 0.100). Better: C, B; worse: D."
     )
 
 
 def test_an_interval_of_one_seed_is_not_in_the_sentence():
     text = finding(numbers(0.1, -0.1, seeds=1))
-    assert text.startswith("The best: Dice is 0.100 higher with B than with A; stopped early, it is 0.100 higher.")
+    assert text.startswith(
+        "The largest gain: Dice is 0.100 higher with B than with A; stopped early, it is 0.100 higher."
+    )
     assert text.endswith("Better: B; worse: C.")
 
 
 def test_nothing_found_is_said():
     text = finding(numbers(-0.1, -0.2))
-    assert text.startswith("The best: Dice is 0.100 lower (0.100 to 0.100) with B than with A; stopped early")
+    assert text.startswith("The largest loss: Dice is 0.200 lower (0.200 to 0.200) with C than with A; stopped early")
     assert text.endswith("Better: none; worse: B, C.")
+    runs = numbers(0.0, 0.0)
+    for run, shift in zip(runs[3:], (0.1, -0.1, 0.01, 0.1, -0.1, 0.02), strict=True):
+        run.cases["dice"] += shift
+    assert finding(runs).startswith("No variant is surely better or worse. Dice is not surely different (")
     nothing = "No variant has finished that can be compared with the first one."
     assert finding([run_result("A", 0, [0.5]), run_result("B", 0, [], "FAILED")]) == nothing
     assert finding([run_result("A", 0, [0.5])]) == nothing
@@ -306,8 +312,8 @@ def test_nothing_found_is_said():
 
 def test_several_rows_are_summed_up(groups):
     assert main_finding(compare_variants(groups)) == (
-        "The best: Dice is 0.200 higher (0.200 to 0.200) with B than with A for 'noisy'; stopped early, it is "
-        "0.200 higher (0.200 to 0.200). The worst: Dice is 0.100 lower (0.100 to 0.100) with B than with A for "
+        "The largest gain: Dice is 0.200 higher (0.200 to 0.200) with B than with A for 'noisy'; stopped early, it is "
+        "0.200 higher (0.200 to 0.200). The largest loss: Dice is 0.100 lower (0.100 to 0.100) with B than with A for "
         "'clean'; stopped early, it is 0.100 lower (0.100 to 0.100). Better: B; worse: B."
     )
 
