@@ -133,7 +133,7 @@ def ask(labels: Sequence[Label], error: object, draws: int, seed: int) -> Iterat
         for index in chosen:
             repeats.add(specks[index])
         found = diagnose([signs[index] for index in chosen], repeats.correlation())
-        yield {"answer": found.answer, "share": found.share, "runner_up": found.runner_up, **found.signs}
+        yield {"answer": found.answer, "share": found.share, **found.signs}
 
 
 def run(data: Path, cache: Path, halves: Sequence[int]) -> list[dict[str, object]]:
