@@ -17,8 +17,8 @@ from monai_iels.settings import NETWORK, Rule, check_rules, each, is_text, unkno
 _CONFIGS = ("train", "evaluate", "inference", "multi_gpu_train")
 _WIDTH = 116
 _OF_LAYER = {
-    "iel_gain": "strength of the layer: the largest amplification of a detail; null trains the network alone",
-    "iel_reach": "strength of the layer: how far outlines move, in the unit of `spacing`; null trains the network alone",
+    "iel_gain": "strength of the layer: the largest amplification of a detail; null: the network alone",
+    "iel_reach": "strength of the layer: how far outlines move, in the unit of `spacing`; null: the network alone",
     "iel_warmup": "epochs until the layer works fully",
 }
 _FREE_FORM = "#required_packages_version"
