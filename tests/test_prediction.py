@@ -124,10 +124,9 @@ def inference_of(args):
 def served(args, folder):
     """Return the model that the registry stores for the arguments of a prediction."""
     config = ConfigParser.load_config_file(inference_of(args)) | args
-    (folder / "config.json").write_text(json.dumps(config))
-    artifacts = {"config": str(folder / "config.json"), "weights": args["checkpoint"]}
+    artifacts = {"weights": args["checkpoint"]}
     model = SegmentationModel()
-    model.load_context(SimpleNamespace(artifacts=artifacts, model_config={"max_values": 10**9}))
+    model.load_context(SimpleNamespace(artifacts=artifacts, model_config={"max_values": 10**9, "inference": config}))
     return model
 
 
