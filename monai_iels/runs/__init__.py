@@ -11,5 +11,5 @@ describe; the workflow acts.
 from monai_iels.runs._error_sentences import RunError
 from monai_iels.runs._evaluation import Evaluation
 from monai_iels.runs._inference import Inference
-from monai_iels.runs._keys import known_keys, training_config
+from monai_iels.runs._keys import check_strength, known_keys, training_config
 from monai_iels.runs._training import Training

@@ -61,6 +61,24 @@ def check_keys(config: Mapping[str, Any], known: Iterable[str], others: Iterable
             raise ValueError(unknown_key(key, known.union(others)))
 
 
+def check_strength(config: Mapping[str, Any], changed: Container[str]) -> None:
+    """Refuse a strength that was changed, but that the layer does not use.
+
+    Args:
+        config: the config of a training.
+        changed: the keys that were changed.
+
+    Raises:
+        ValueError: with what to change instead.
+    """
+    for strength in ("iel_gain", "iel_reach"):
+        if strength in changed and f"@{strength}" not in str(config["layer"]):
+            raise ValueError(
+                f"--{strength} has no effect, since the layer has a strength of its own; change layer#gain, "
+                "layer#reach or layer#steps instead"
+            )
+
+
 def is_plain(value: Any) -> bool:
     """Return whether a value is a number, a text, None, or a list of these: no component, expression or reference."""
     if isinstance(value, list):

@@ -30,7 +30,7 @@ from monai_iels.layers import InverseEvolutionLayer, apply_layer
 from monai_iels.losses import IELLoss
 from monai_iels.run_folder import RunFolder
 from monai_iels.runs._error_sentences import one_sentence
-from monai_iels.runs._keys import NOT_SETTINGS, is_plain, self_contained, training_config
+from monai_iels.runs._keys import NOT_SETTINGS, check_strength, is_plain, self_contained, training_config
 from monai_iels.runs._resume import CASES, check_resumed
 from monai_iels.runs._run_description import cases_digest, describe_run
 from monai_iels.runs._weights import load_pretrained
@@ -177,12 +177,7 @@ class Training(BundleRun):
         for key, kind in kinds.items():
             if not isinstance(self[key], kind):
                 raise ValueError(f"{key} must be a component of type {kind.__name__}, with _target_, got {self[key]!r}")
-        for strength in ("iel_gain", "iel_reach"):
-            if strength in self.typed and f"@{strength}" not in str(self.parser["layer"]):
-                raise ValueError(
-                    f"--{strength} has no effect, since the layer has a strength of its own; change layer#gain, "
-                    "layer#reach or layer#steps instead"
-                )
+        check_strength(self.parser.get(), self.typed)
         if not self["layer"].steps:
             return
         is_behind = self._has_layer("train#network")

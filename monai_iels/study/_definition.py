@@ -187,4 +187,4 @@ def check_overrides(study: Study) -> None:
             if path in _SET_BY_THE_STUDY:
                 raise ValueError(f"{study.name}, '{name}': '{key}' is set by the study itself; remove it")
             if path.split(ID_SEP_KEY)[0] not in known | own:
-                raise ValueError(f"{study.name}, '{name}': {unknown_key(key, known)}")
+                raise ValueError(f"{study.name}, '{name}': {unknown_key(key, known | own | {'method'})}")

@@ -14,7 +14,7 @@ from monai.bundle import ConfigParser
 
 from monai_iels._files import read_json, write_json
 from monai_iels.run_folder import RunFolder
-from monai_iels.runs import training_config
+from monai_iels.runs import check_strength, training_config
 from monai_iels.study._definition import Study, presets, read_study, slug
 from monai_iels.study._folder import StudyFolder
 from monai_iels.study._methods import Overrides, merged
@@ -113,7 +113,15 @@ def make_plan(study: Study, output_dir: Path, preset: str, dataset_dir: str, tra
         "tracking_uri": choose_address(tracking_uri, study.bundle, folder.path),
         "experiment_name": f"{study.bundle.name}-{study.name}",
     }
-    return Plan(study, folder, preset, shared)
+    plan = Plan(study, folder, preset, shared)
+    for variant, overrides in study.variants.items():
+        parser = ConfigParser(ConfigParser.load_config_file(training_config(study.bundle)))
+        parser.update(merged(known[preset], overrides))
+        try:
+            check_strength(parser.get(), overrides)
+        except ValueError as error:
+            raise ValueError(f"{study.name}, '{variant}', preset {preset}: {error}") from None
+    return plan
 
 
 def check_unchanged(plan: Plan) -> None:
