@@ -145,9 +145,21 @@ class LabelErrord(MapTransform):
         self.errors = [each.keeping(ignore_index) if isinstance(each, LabelTransform) else each for each in errors]
 
     def __call__(self, data: Mapping[Hashable, NdarrayOrTensor]) -> dict[Hashable, NdarrayOrTensor]:
-        """Return the dictionary with all errors in the labels."""
+        """Return the dictionary with all errors in the labels.
+
+        Raises:
+            ValueError: if an error fails, with its own words.
+        """
         changed = dict(data)
         for key in self.key_iterator(changed):
             for error in self.errors:
-                changed[key] = error(changed[key])
+                try:
+                    changed[key] = error(changed[key])
+                except Exception as problem:
+                    name, shape = getattr(error, "__name__", type(error).__name__), tuple(changed[key].shape)
+                    reason = " ".join(str(problem).split())[:300]
+                    raise ValueError(
+                        f"the label error {name} failed on a label of shape {shape}: {reason}; `label_error` must be "
+                        "made of transforms of one label, such as monai_iels.CorruptLabel"
+                    ) from problem
         return changed
