@@ -59,7 +59,7 @@ def make_tables(results: Results, comparison: pd.DataFrame) -> list[Table]:
 def main_finding(comparison: pd.DataFrame) -> str:
     """Return what a study found: the largest gain and loss, and which variants differ from their baselines.
 
-    With several seeds, only a variant whose interval leaves out zero is called better or worse.
+    Only a variant whose interval leaves out zero is called better or worse; with one seed it is an interval over cases.
     """
     groups = comparison.groupby("group", sort=False)["variant"]
     rows = (
@@ -100,9 +100,9 @@ def _difference(row: dict[str, Any], column: str) -> str:
 
 
 def _sign(row: dict[str, Any], column: str = KEY) -> float:
-    """Return 1 for a gain, -1 for a loss, and 0 if the interval over several seeds includes zero."""
+    """Return 1 for a gain, -1 for a loss, and 0 if the interval includes zero."""
     includes_zero = row[f"{column}_gain_low"] <= 0 <= row[f"{column}_gain_high"]
-    return 0.0 if row["seeds"] > 1 and includes_zero else float(np.sign(row[f"{column}_gain"]))
+    return 0.0 if includes_zero else float(np.sign(row[f"{column}_gain"]))
 
 
 def _name(row: dict[str, Any]) -> str:
