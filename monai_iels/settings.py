@@ -30,13 +30,13 @@ class Rule(NamedTuple):
 
 
 def unknown_key(key: str, known: Iterable[str]) -> str:
-    """Return a sentence about a key that nothing defines, with the nearest one that exists.
+    """Return a sentence about a key that nothing defines, with the nearest one that exists, if it is near.
 
     Example:
         >>> unknown_key("epoch", ["epochs", "seed"])
         "unknown key 'epoch': did you mean 'epochs'?"
     """
-    nearest = difflib.get_close_matches(key, sorted(known), 1, 0.0)
+    nearest = difflib.get_close_matches(key, sorted(known), 1)
     return f"unknown key '{key}'" + (f": did you mean '{nearest[0]}'?" if nearest else "")
 
 
@@ -158,8 +158,9 @@ TRAINING = NETWORK | {
     **dict.fromkeys(("output_dir", "datalists#cache_dir"), _PATH),
     "learning_rate": number(0),
     "colors": Rule(_are_colors, "{num_classes} lists of red, green and blue, from 0 to 255").or_none(),
-    "iel_gain": number(1).or_none(),
-    "iel_reach": number(0).or_none(),
+    "iel_gain": number(1).or_none(", or null for the network alone"),
+    "iel_reach": number(0).or_none(", or null for the network alone"),
+    "repair": Rule(lambda value, _: value == [] or each(callable, value), "a list of transforms in brackets"),
     "label_error": Rule(
         lambda value, _: callable(value) or each(callable, value), "a transform of a label, or a list of them"
     ).or_none(),
