@@ -109,7 +109,7 @@ def _add_study(commands: Any) -> None:
     run.add_argument("--preset", help=_PRESETS)
     run.add_argument("--tracking_uri", help=_SERVER)
     report = _add(commands, "report", "write the page again", "_study.report")
-    report.add_argument("folder", type=Path, help="output folder of a study, or a folder with its results.json")
+    report.add_argument("folder", type=Path, help="output folder of a study, or a folder with its results.json.gz")
     report.add_argument("--output_dir", type=Path, help="where to write (default: the folder itself)")
     report.add_argument("--without_images", action="store_true", help="no pictures of the data, which may be secret")
 
