@@ -18,8 +18,10 @@ os.environ["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"  # else each server s
 for name in [name for name in os.environ if name.startswith("MLFLOW_TRACKING_")]:
     del os.environ[name]  # no server of the user's is written to
 
-LONGEST_FIRST = ["test_tracking", "test_registry", "test_bundle", "test_study", "test_bad_input", "test_data"]
-LONGEST_FIRST += ["test_comparison", "test_sizes", "test_curve_motion", "test_handlers", "test_layers"]
+LONGEST_FIRST = ["test_registering", "test_plain_bundles", "test_serving", "test_tracked_trainings", "test_package"]
+LONGEST_FIRST += ["test_interruption", "test_inference", "test_running", "test_damaged_input", "test_own_bundles"]
+LONGEST_FIRST += ["test_refused_settings", "test_prediction", "test_volumes", "test_training", "test_curve_motion"]
+LONGEST_FIRST += ["test_moving_average", "test_definition", "test_paper", "test_lightning", "test_guided"]
 
 
 def pytest_xdist_auto_num_workers(config):
