@@ -21,8 +21,7 @@ from PIL import Image
 
 import monai_iels
 from monai_iels.cli import main, make_parser
-from monai_iels.data import SOURCES, check_source, checked_datalists
-from monai_iels.data._images import read_file
+from monai_iels.data import SOURCES, check_source, checked_datalists, read_file
 from monai_iels.runs import RunError
 
 ROOT = Path(__file__).parents[1]

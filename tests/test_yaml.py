@@ -16,8 +16,7 @@ from PIL import Image
 from monai_iels._yaml import read_mapping
 from monai_iels.cli import main
 from monai_iels.runs import RunError
-from monai_iels.study import preset_for_a_gpu, read_study
-from monai_iels.study._definition import presets
+from monai_iels.study import preset_for_a_gpu, presets, read_study
 
 BUNDLES = Path(__file__).parents[1] / "bundles"
 NUMBERS = {

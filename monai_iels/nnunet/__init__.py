@@ -8,6 +8,8 @@ Settings can be read where nnU-Net is not installed.
 
 from typing import TYPE_CHECKING, Any
 
+from monai_iels.nnunet._settings import read_settings, regions_of
+
 if TYPE_CHECKING:
     from monai_iels.nnunet._trainers import nnUNetTrainerConvex, nnUNetTrainerIEL
 

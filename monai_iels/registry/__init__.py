@@ -6,4 +6,4 @@ A name has two models: NAME is the network, with logits as output; NAME-predict 
 """
 
 from monai_iels.registry._registering import register, server_in_use
-from monai_iels.registry._versions import export_version, promote
+from monai_iels.registry._versions import beats_champion, export_version, promote

@@ -18,8 +18,7 @@ from monai_iels import CorruptLabel
 from monai_iels.cli import main
 from monai_iels.data import SOURCES
 from monai_iels.run_folder import RunFolder
-from monai_iels.study import read_study
-from monai_iels.study._definition import check_overrides
+from monai_iels.study import check_overrides, read_study
 
 
 def test_the_command_prints_and_writes_what_trains(cells, tmp_path, monkeypatch, capsys):

@@ -10,13 +10,12 @@ import pytest
 from helpers import BUNDLES, NAMES
 from monai.bundle import ConfigParser
 
-from monai_iels.advice._diagnosis import ANSWERS, BITTEN, CLEAN, POLYGONS, RAGGED
-from monai_iels.advice._settings import settings_for
+from monai_iels.advice import MEANINGS, settings_for
 from monai_iels.study import with_methods
 
 
 @pytest.mark.parametrize("bundle", NAMES)
-@pytest.mark.parametrize("answer", ANSWERS)
+@pytest.mark.parametrize("answer", MEANINGS)
 def test_every_setting_can_be_built_in_every_bundle(answer, bundle):
     for setting in settings_for(answer):
         parser = ConfigParser(ConfigParser.load_config_file(BUNDLES / bundle / "configs" / "train.json"))
@@ -29,9 +28,9 @@ def test_every_setting_can_be_built_in_every_bundle(answer, bundle):
 TABLES = {"white blood cells": "wbc", "nuclei": "dsb2018", "hippocampi": "hippocampus"}
 TABLES |= {"synthetic optic discs": "refuge", "nuclei with dents": "dsb2018"}
 GROUPS = {
-    CLEAN: "too large or too small",
-    RAGGED: "ragged outlines (Markov)",
-    POLYGONS: "coarse polygons, moved (COCO-N)",
+    "nothing to be seen": "too large or too small",
+    "ragged outlines": "ragged outlines (Markov)",
+    "coarse polygons": "coarse polygons, moved (COCO-N)",
 }
 METHODS = {
     "hull of the labels": "closing and hull on the labels",
@@ -39,7 +38,7 @@ METHODS = {
 }
 MEASURED = [
     (answer, setting.name, data, float(gain))
-    for answer in ANSWERS
+    for answer in MEANINGS
     for setting in settings_for(answer)
     for gain, data in re.findall(r"([+-][\d.]+) Dice on ([\w ]+)", setting.evidence)
 ]
@@ -47,18 +46,18 @@ MEASURED = [
 
 def test_most_settings_were_measured():
     assert len(MEASURED) == 34
-    assert all("Dice" in s.evidence for answer in ANSWERS for s in settings_for(answer) if s.name != "U-Net")
+    assert all("Dice" in s.evidence for answer in MEANINGS for s in settings_for(answer) if s.name != "U-Net")
 
 
 @pytest.mark.parametrize(("answer", "name", "data", "gain"), MEASURED)
 def test_gains_are_those_of_the_published_tables(answer, name, data, gain):
-    study = "convexity" if answer == BITTEN else "augmentation" if name == "flips" else "label_errors"
+    study = "convexity" if answer == "parts left out" else "augmentation" if name == "flips" else "label_errors"
     with (BUNDLES.parent / "docs" / "results" / f"{TABLES[data]}-{study}" / "table.csv").open(newline="") as stream:
         rows = {(row["group"], row["variant"]): row for row in csv.DictReader(stream)}
     if name == "flips":
         expected = float(rows["flips", "U-Net"]["dice"]) - float(rows["no augmentation", "U-Net"]["dice"])
     else:
-        row = rows["" if answer == BITTEN else GROUPS.get(answer, answer), METHODS.get(name, name)]
+        row = rows["" if answer == "parts left out" else GROUPS.get(answer, answer), METHODS.get(name, name)]
         assert row["seeds"] == "3"
         expected = float(row["dice_gain"])
     assert gain == pytest.approx(expected, abs=6e-4)

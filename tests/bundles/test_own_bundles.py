@@ -26,8 +26,7 @@ from PIL import Image
 import monai_iels
 import monai_iels.runs
 from monai_iels.cli import main
-from monai_iels.study._definition import check_overrides, read_study
-from monai_iels.study._plan import make_plan
+from monai_iels.study import check_overrides, make_plan, read_study
 
 
 def test_a_bundle_of_your_own(tmp_path, capsys):

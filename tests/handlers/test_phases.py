@@ -14,7 +14,7 @@ import torch
 from helpers import BUNDLES, options, run
 from ignite.engine import Events
 
-from monai_iels.handlers._phases import Phases, attach
+from monai_iels.handlers import Phases, attach
 from monai_iels.run_folder import RunFolder
 from monai_iels.tracking import Journal
 

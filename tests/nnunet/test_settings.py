@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from monai_iels.cli import main
-from monai_iels.nnunet._settings import read_settings, regions_of
+from monai_iels.nnunet import read_settings, regions_of
 
 DEFAULTS = {"evolution": "guided", "gain": 15, "reach": 6.0, "radii": [5, 10, 15], "regions": None}
 DEFAULTS |= {"epochs": 1000, "iterations": 250, "threads": None}

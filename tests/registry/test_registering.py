@@ -18,9 +18,8 @@ from registry.models import network_of
 
 from monai_iels.cli import main
 from monai_iels.prediction import Predictor
-from monai_iels.registry import _registering, register, server_in_use
+from monai_iels.registry import _registering, beats_champion, register, server_in_use
 from monai_iels.registry._registering import _inference_config, _log_predictor
-from monai_iels.registry._versions import beats_champion
 from monai_iels.run_folder import RunFolder
 from monai_iels.tracking import Journal
 

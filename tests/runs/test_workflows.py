@@ -19,7 +19,7 @@ from monai.bundle import ConfigParser, ConfigWorkflow
 from PIL import Image
 
 import monai_iels.runs
-from monai_iels._files import atomic, read_json, read_table, write_json, write_table
+from monai_iels._files import atomic, read_table, write_json, write_table
 from monai_iels._terminal import bundle_command
 from monai_iels.run_folder import RunFolder
 from monai_iels.runs._error_sentences import sentence
@@ -81,7 +81,7 @@ def test_a_training_inside_another_s_config_has_its_own_config(tmp_path, monkeyp
     nested = {"_target_": "nesting.train_inside", **inner}
     run("Training", **outer, initialize=[nested, "$monai.utils.set_determinism(seed=@seed)"])
     for name in ("inner", "outer"):
-        assert read_json(tmp_path / name / "config.json")["output_dir"] == str(tmp_path / name)
+        assert json.loads((tmp_path / name / "config.json").read_text())["output_dir"] == str(tmp_path / name)
         assert (tmp_path / name / "model.pt").exists()
 
 
@@ -138,7 +138,7 @@ def test_keys_of_your_own_are_known_to_what_follows_a_training(tmp_path, capsys)
     own = {"my_key": 3, "known_keys": ["my_key"]}
     run("Training", **options("wbc", tmp_path, epochs=1, iel_warmup=4), **own)
     assert "The layer warms up for 4 epochs, but the training has only 1" in capsys.readouterr().out
-    evaluate, inference = (read_json(tmp_path / f"{name}.json") for name in ("evaluate", "inference"))
+    evaluate, inference = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("evaluate", "inference"))
     assert evaluate["my_key"] == 3
     run(**evaluate, logging_file=False)
     assert (tmp_path / "evaluation" / "cases.csv").exists()
@@ -154,7 +154,7 @@ def test_two_bundles_in_one_process_use_their_own_configs(tmp_path):
     for name, value in (("one", 10), ("two", 20)):
         shutil.copytree(BUNDLES / "wbc", tmp_path / name)
         file = tmp_path / name / "configs" / "inference.json"
-        config = {**read_json(file), **small, "label_values": [value] * 3}
+        config = {**json.loads(file.read_text()), **small, "label_values": [value] * 3}
         write_json(config, file)
         (tmp_path / name / "models").mkdir()
         weights = ConfigParser(config).get_parsed_content("network_def").state_dict()

@@ -19,8 +19,7 @@ from monai.utils import ensure_tuple
 
 from monai_iels import Training
 from monai_iels.cli import main
-from monai_iels.study import Study, read_study, select_variants
-from monai_iels.study._definition import check_overrides, presets
+from monai_iels.study import Study, check_overrides, presets, read_study, select_variants
 
 STUDIES = sorted(BUNDLES.glob("*/studies/*.yaml"))
 by_study = pytest.mark.parametrize("file", STUDIES, ids=lambda file: f"{file.parts[-3]}-{file.stem}")

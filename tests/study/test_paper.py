@@ -22,9 +22,8 @@ from monai.losses import DiceLoss
 from monai.networks.nets import BasicUNet
 
 from monai_iels import ConvexCurveMotion, CorruptLabel, Evolved, ForwardEvolutionLayer, HeatDiffusion
-from monai_iels.cli._parser import make_parser
-from monai_iels.study import read_study
-from monai_iels.study._plan import make_plan
+from monai_iels.cli import make_parser
+from monai_iels.study import make_plan, read_study
 
 HEAT = HeatDiffusion(spacing=2.0)
 U_NET = [64, 128, 256, 512, 1024, 64]

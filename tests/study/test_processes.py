@@ -16,9 +16,7 @@ from programs import start_helper
 from servers import wait_for
 
 from monai_iels.cli import run_program
-from monai_iels.study import Study, read_study, select_variants
-from monai_iels.study._definition import check_overrides
-from monai_iels.study._plan import make_plan, write_summary
+from monai_iels.study import Study, check_overrides, make_plan, read_study, select_variants, write_summary
 from monai_iels.study._running import TrainingProcesses, _prepare_data
 
 TINY = {"features": FEATURES, "epochs": 4, "image_size": [32, 32], "datalists#count": 10, "datalists#size": 48}

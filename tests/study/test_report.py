@@ -22,14 +22,15 @@ from monai_iels.pictures import Sheet, Tile, study_curves
 from monai_iels.study import (
     Results,
     RunResult,
+    StudyFolder,
     closing_words,
     compare_variants,
+    main_finding,
+    make_tables,
     paired_difference,
     read_results,
     write_report,
 )
-from monai_iels.study._folder import StudyFolder
-from monai_iels.study._table import main_finding, make_tables
 from monai_iels.tracking import Journal
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"

@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 
 from monai_iels.pictures import Sheet, Tile
-from monai_iels.study import read_results, write_report
-from monai_iels.study._folder import StudyFolder
+from monai_iels.study import StudyFolder, read_results, write_report
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
