@@ -47,8 +47,9 @@ def bundles() -> str:
     changes = {name: yaml.safe_load((BUNDLES / name / "dataset.yaml").read_text("utf-8")) for name in names}
     lines = [
         "# Keys of the bundles\n",
-        "Override any key on the command line with `--KEY VALUE`. To unset one, type `null` (with `--workflow_name`; MONAI alone leaves it as it was). Keys that only combine "
-        "others are left out. `resume` and the like are [parameters of the workflow](python/bundle.md).\n",
+        "Override any key on the command line with `--KEY VALUE`. To unset one, type `null` (only with "
+        "`--workflow_name`). Keys that only combine others are left out. `resume` and the like are "
+        "[parameters of the workflow](python/bundle.md).\n",
     ]
     for config in ("train", "evaluate", "inference"):
         text = (BUNDLES / "shared" / f"{config}.yaml").read_text("utf-8")
