@@ -41,3 +41,12 @@ def test_a_figure_has_a_palette_and_less_than_150_kilobytes(file):
     assert file.stat().st_size < 150_000
     with Image.open(file) as picture:
         assert picture.mode == "P"
+
+
+def test_the_pages_stay_short():
+    """Reports of studies do not count."""
+    docs = [file for file in (ROOT / "docs").rglob("*.md") if "_build" not in file.parts and file.name != "report.md"]
+    pages = [*docs, *ROOT.glob("bundles/*/docs/README.md"), *ROOT.glob("[CR]*.md")]
+    assert sum(len(page.read_text("utf-8").split()) for page in pages) <= 30_000
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 120
+    assert len((RESULTS / "index.md").read_text("utf-8").split()) <= 1_800
