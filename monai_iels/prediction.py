@@ -42,7 +42,7 @@ class Predictor:
     def __init__(self, parser: ConfigParser, weights: Mapping[str, Any]) -> None:
         get = parser.get_parsed_content
         self.spatial_dims = int(get("spatial_dims"))
-        told = "network_def#in_channels" in parser  # an exported network, or one with another name for it, does not tell
+        told = "network_def#in_channels" in parser  # an exported network does not tell
         self.in_channels = get("network_def#in_channels") if told else None
         self.device = torch.device(get("device"))
         self.amp = bool(get("amp")) and self.device.type == "cuda"  # as in MONAI's engines

@@ -14,6 +14,7 @@ from torch import nn
 from monai_iels.prediction import Predictor
 
 _LARGEST_SHARE = 0.001  # of labels that may differ, and of a probability
+_LARGEST_DIFFERENCE = 0.01  # of probabilities: networks after a short training enlarge what rounding changes
 
 
 def check_network(loaded: nn.Module, network: nn.Module, shapes: list[tuple[int, ...]]) -> None:
@@ -45,7 +46,7 @@ def check_predictor(model: Any, predictor: Predictor, image_size: list[int]) -> 
     probabilities = model.predict(array, params={"probabilities": True})
     share = float(np.mean(model.predict(array) != predictor.labels(image).swapaxes(*turned)))
     difference = float(np.abs(probabilities - predictor.probabilities(image).swapaxes(*turned)).max())
-    if not (share <= _LARGEST_SHARE and difference <= _LARGEST_SHARE):
+    if not (share <= _LARGEST_SHARE and difference <= _LARGEST_DIFFERENCE):
         raise RuntimeError(
             f"{share:.2%} of its labels differ after loading, and probabilities by up to {difference:.2g}; "
             "it was not announced"
