@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from monai.data import MetaTensor
 from torch import nn
+from torch.nn.functional import interpolate
 
 from monai_iels.prediction import Predictor
 
@@ -40,7 +41,9 @@ def check_predictor(model: Any, predictor: Predictor, image_size: list[int]) -> 
         RuntimeError: if they differ.
     """
     size = [side * 4 // 3 + 5 * axis for axis, side in enumerate(image_size)]
-    pixels = np.random.default_rng(0).integers(0, 256, (3 if len(size) == 2 else 1, *size)).astype(np.float32)
+    drawn = torch.rand((1, 3 if len(size) == 2 else 1, *[6] * len(size)), generator=torch.Generator().manual_seed(0))
+    blobs = interpolate(drawn, size, mode="bilinear" if len(size) == 2 else "trilinear")[0].mul(255)
+    pixels = blobs.round().numpy()  # soft: on noise the logits are so large that rounding decides
     image, array = MetaTensor(pixels), pixels.T if len(size) == 2 else pixels[0]
     turned = (-1, -2) if len(size) == 2 else (0, 0)
     probabilities = model.predict(array, params={"probabilities": True})
